@@ -37,9 +37,7 @@ async def test_of_those_that_wait_for_a_worker_the_first_ones_come_first(opened:
 
 
 @pytest.mark.parametrize("wrong", [10, -1, True, 1.5, "0"])
-async def test_a_priority_that_is_none_is_refused(opened: Open, wrong: Any) -> None:
-    client, _ = await opened()
+def test_a_priority_that_is_none_is_refused(wrong: Any) -> None:
     for started in (guest, NamedWorkflow("guest")):
         with pytest.raises(InvalidInput, match=r"priority=.* is not valid. Give a whole number from 0 \(first\) to 9"):
-            await client.start(started.options(priority=wrong), "Ann")
-    assert await client.list() == []
+            started.options(priority=wrong)

@@ -8,8 +8,11 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 from msgspec import Struct
 
 from perdure.clock import Duration
+from perdure.errors import InvalidInput
 from perdure.kernel import payload
 from perdure.kernel.names import check_name
+from perdure.kernel.plain import shown
+from perdure.kernel.process import DEFAULT_PRIORITY
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,7 +29,7 @@ class StartOptions(Struct, frozen=True):
     attributes: Mapping[str, Any] | None = None
     signal: FirstSignal | None = None
     delay: Duration | None = None
-    priority: int | None = None
+    priority: int = DEFAULT_PRIORITY
 
 
 NO_OPTIONS = StartOptions()
@@ -53,9 +56,17 @@ class Startable(Generic[P, R]):
         value, and a key of its own as a third: it is stored with a new process in one transaction, or sent to the one
         that has the key; the handle says what became of it (``sent``). ``delay`` in seconds from now is when the code
         begins: a signal, a call or a cancellation that arrives earlier starts it at once. ``priority`` is from 0
-        (first) to 9 (default: 4): of those that wait for a worker the first ones are taken first.
+        (first) to 9 (default: 4): of those that wait for a worker the first ones are taken first. Raises InvalidInput
+        for another priority.
         """
-        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay, priority))
+        first = DEFAULT_PRIORITY if priority is None else _checked(priority)
+        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay, first))
+
+
+def _checked(priority: Any) -> int:
+    if type(priority) is not int or not 0 <= priority <= 9:
+        raise InvalidInput(f"priority={shown(priority)} is not valid. Give a whole number from 0 (first) to 9.")
+    return priority
 
 
 class NamedWorkflow(Startable[..., Any]):

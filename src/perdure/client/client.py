@@ -194,7 +194,7 @@ class Client:
             code=workflow.version,
             deadline=None if seconds is None else validation.duration(seconds, "the deadline"),
             attributes=validation.attributes(options.attributes),
-            priority=validation.priority(options.priority),
+            priority=options.priority,
         )
 
     def _first_message(self, process: Process, options: StartOptions) -> Message | None:

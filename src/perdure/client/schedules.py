@@ -175,9 +175,8 @@ class Schedules:
         attributes = dict(options.attributes or {})
         validation.attributes({**attributes, "schedule": "", TIME_PARAMETER: iso(_FAR)})
         deadline = options.deadline and validation.duration(options.deadline, "the deadline") / SECOND
-        priority = validation.priority(options.priority)
         return Target(
-            flow.name, flow.version, positional, named, timed, deadline or flow.deadline, attributes, priority
+            flow.name, flow.version, positional, named, timed, deadline or flow.deadline, attributes, options.priority
         )
 
 

@@ -19,7 +19,7 @@ from perdure.kernel.message import SendAnswer, SendVerdict, call_key
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 from perdure.kernel.payload import decode, encode, encode_attributes
 from perdure.kernel.plain import shown
-from perdure.kernel.process import DEFAULT_PRIORITY, Process
+from perdure.kernel.process import Process
 from perdure.kernel.transition import Sender
 from perdure.store.base import Search
 from perdure.turns.current import current_turn, turns
@@ -73,15 +73,6 @@ def delay(options: StartOptions, deadline: int | None) -> int | None:
             f"the delay of {wait / SECOND:g} s is not shorter than the deadline of {deadline / SECOND:g} s."
         )
     return wait
-
-
-def priority(given: Any) -> int:
-    """The priority of a start; raises InvalidInput."""
-    if given is None:
-        return DEFAULT_PRIORITY
-    if type(given) is not int or not 0 <= given <= 9:
-        raise InvalidInput(f"priority={shown(given)} is not valid. Give a whole number from 0 (first) to 9.")
-    return given
 
 
 def timeout(given: Any) -> float | None:
@@ -246,7 +237,7 @@ def search(given: Any) -> Search:
 def _by_bytes(given: Any) -> Any:
     """The same search with ids as bytes, also where the caller gave them as the texts that views show."""
     if not isinstance(given, Search):
-        return given
+        return int(given)
     ids: Any = given.ids
     if isinstance(ids, tuple | list) and any(isinstance(id, str) for id in ids):
         given = replace(given, ids=tuple(reference(id) for id in ids))
