@@ -65,11 +65,16 @@ async def test_a_standby_can_be_read_and_says_clearly_that_it_only_reads(pair: P
 
 
 async def copied(url: str) -> None:
-    """Wait until the standby has this database, which was made on the primary a moment ago."""
+    """Wait until the standby has this database and its tables, which were made on the primary a moment ago."""
     async with asyncio.timeout(LIMIT):
         while True:
             with suppress(asyncpg.InvalidCatalogNameError, asyncpg.CannotConnectNowError):
-                return await (await asyncpg.connect(url)).close()
+                outside = await asyncpg.connect(url)
+                try:
+                    if await outside.fetchval("SELECT to_regclass('perdure.process') IS NOT NULL"):
+                        return
+                finally:
+                    await outside.close()
             await asyncio.sleep(0.01)
 
 

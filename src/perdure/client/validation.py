@@ -237,7 +237,7 @@ def search(given: Any) -> Search:
 def _by_bytes(given: Any) -> Any:
     """The same search with ids as bytes, also where the caller gave them as the texts that views show."""
     if not isinstance(given, Search):
-        return int(given)
+        return given
     ids: Any = given.ids
     if isinstance(ids, tuple | list) and any(isinstance(id, str) for id in ids):
         given = replace(given, ids=tuple(reference(id) for id in ids))
