@@ -27,7 +27,7 @@ from tests.runtime.conftest import until
 LIMIT = 20.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""
 
-RECORDS = {"row", "begin", "elsewhere"}
+RECORDS = {"row"}
 """Coroutines of the client that answer the store's records, which no application needs."""
 
 

@@ -170,3 +170,11 @@ async def test_one_that_cannot_be_read_says_so_and_does_not_hide_the_others(sqli
         damaged, other = await client.schedules.list()
         assert (damaged.name, damaged.paused, damaged.next) == ("a", "it cannot be read", None)
         assert "name" in damaged.times and (other.name, other.paused) == ("b", "")
+
+
+async def test_its_processes_have_the_priority_that_was_given(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[report])
+    await engine.schedules.put("once", LATE, report.options(priority=2), "x")
+    await until(lambda: done)
+    [view] = await engine.list(Search(kind="report"))
+    assert (await engine.row(view.id)).priority == 2

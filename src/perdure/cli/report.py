@@ -126,13 +126,8 @@ class Report:
 
     def _overview(self, utc: bool) -> Table:
         view, now = self.view, self.now
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim", no_wrap=True)
-        grid.add_column(overflow="fold")
-
-        def row(label: str, told: str) -> None:
-            if told:
-                grid.add_row(label, Text(told))
+        facts = table.Facts()
+        row = facts.add
 
         def at(label: str, moment: datetime | None) -> None:
             row(label, "" if moment is None else f"{text.when(moment, now)} ({text.clock(moment, utc=utc)})")
@@ -156,7 +151,7 @@ class Report:
         at("started", view.created_at)
         at("deadline", view.deadline)
         row("run", f"{view.run}" + (f", code version {view.code}" if view.code else ""))
-        return grid
+        return facts.grid
 
     def _traces(self) -> Iterator[tuple[str, str]]:
         """The tracebacks of what keeps the process: of the last failed attempt of a step, and of its own error."""

@@ -66,13 +66,8 @@ class ScheduleReport:
 
     def _overview(self, utc: bool) -> Table:
         view = self.view
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim", no_wrap=True)
-        grid.add_column(overflow="fold")
-
-        def row(label: str, told: str) -> None:
-            if told:
-                grid.add_row(label, Text(told))
+        facts = table.Facts()
+        row = facts.add
 
         row("schedule", view.name)
         row("state", _state(view))
@@ -90,7 +85,7 @@ class ScheduleReport:
         row("running", f"{view.running:,}, when it looked last" if view.running else "none")
         row("queued", f"{view.waiting:,}" if view.waiting else "")
         row("process", view.process)
-        return grid
+        return facts.grid
 
     def _arguments(self) -> list[str]:
         target = self.view

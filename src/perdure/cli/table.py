@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from rich.table import Table
 from rich.text import Text
 
 from perdure.cli import event_text, text
@@ -40,6 +41,20 @@ def of_processes(views: Sequence[ProcessView], now: datetime, *, wide: bool) -> 
             next_move(view, now),
         )
     return rows
+
+
+class Facts:
+    """What is known of one thing, a line each: a label and what it says; what says nothing has no line."""
+
+    def __init__(self) -> None:
+        self.grid = Table.grid(padding=(0, 2))
+        self.grid.add_column(style="dim", no_wrap=True)
+        self.grid.add_column(overflow="fold")
+
+    def add(self, label: str, told: str) -> None:
+        """Another line."""
+        if told:
+            self.grid.add_row(label, Text(told))
 
 
 def status(status: Status) -> Text:

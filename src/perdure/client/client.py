@@ -89,7 +89,7 @@ class Client:
         try:
             flow, options = self.registry.startable(workflow)
         except UnknownKind as unknown:
-            flow, options = await self.elsewhere(workflow, unknown)
+            flow, options = await self._elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
         message = None if options.signal is None else self._first_message(process, options)
         if process.deadline is not None or options.delay is not None:
@@ -100,17 +100,7 @@ class Client:
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
 
-    async def begin(self, process: Process) -> StartAnswer:
-        """Store a process as it is, but for its deadline, which is microseconds from now; says who has its key.
-
-        It may be asked for again under the same id, so it belongs to no worker from the beginning.
-        """
-        if process.deadline is not None:
-            (process,) = await self._dated([process])
-        answer: StartAnswer = await asked(self.doors.start, Start(process))
-        return answer
-
-    async def elsewhere(
+    async def _elsewhere(
         self, workflow: Startable[Any, Any] | str, unknown: UnknownKind
     ) -> tuple[NamedWorkflow, StartOptions]:
         """Find the version that live workers host of a name not known here; raises UnknownKind if none or several.

@@ -161,7 +161,7 @@ class Schedules:
         try:
             flow, options = self._client.registry.startable(workflow)
         except UnknownKind as unknown:
-            flow, options = await self._client.elsewhere(workflow, unknown)
+            flow, options = await self._client._elsewhere(workflow, unknown)
         for option in ("key", "signal", "delay"):
             if getattr(options, option) is not None:
                 raise InvalidInput(

@@ -13,7 +13,7 @@ from perdure import limits
 from perdure.authoring.machine.actions import Refusal
 from perdure.authoring.machine.method import RepairMethod
 from perdure.errors import PayloadError, WorkflowMisuse
-from perdure.kernel.checkpoint import Checkpoint, Repair, has_begun, parted, written
+from perdure.kernel.checkpoint import Checkpoint, Repair, parted, written
 from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process
 from perdure.logs import logger
@@ -72,12 +72,13 @@ class Life:
         """Run the machine to its end; ``args`` are those of its beginning."""
         loop = turn_for("machine")
         arrivals = Arrivals(loop, self._kind.letters)
-        if not has_begun(self._state):
+        stood, self._fields = (None, b"") if self._state is None else parted(self._state)
+        if stood is None or not stood.method:  # it begins, or its beginning has failed
             self._entity = self._kind.blank()
             loop.open_branch(0)
             await self._call(loop, self._kind.init, args, kwargs)
         else:
-            repair = self._wake(loop, args, kwargs)
+            repair = self._wake(loop, stood, args, kwargs)
             if repair is not None:
                 await self._repair(loop, repair)
         while not self._over:
@@ -190,10 +191,10 @@ class Life:
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 
-    def _wake(self, loop: AskingLoop, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Repair | None:
+    def _wake(
+        self, loop: AskingLoop, checkpoint: Checkpoint, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Repair | None:
         """Go on where the row says that the machine stood; the answer is what is to be done first."""
-        assert self._state is not None
-        checkpoint, self._fields = parted(self._state)
         loop.state, self._state = self._state, None
         try:
             self._entity = self._kind.entity(self._fields, checkpoint.form)

@@ -21,8 +21,9 @@ from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, iso
 from perdure.authoring.schedule.timetable import spread
 from perdure.authoring.step import step
 from perdure.clock import microseconds
+from perdure.futures import OnAnswer, asked
 from perdure.kernel import payload
-from perdure.kernel.commit import StartAnswer
+from perdure.kernel.commit import Start, StartAnswer
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import DEFAULT_PRIORITY, FINAL, Process, Status
 from perdure.kernel.retry import Retry
@@ -106,13 +107,18 @@ class StartedProcess(Protocol):
         """Ask it to cancel."""
 
 
+class StartDoor(Protocol):
+    """What stores new processes, many in one transaction."""
+
+    def start(self, start: Start, answered: OnAnswer) -> None:
+        """Store a new process, or learn who has its key; ``answered`` gets the answer."""
+
+
 class StartingEngine(Protocol):
     """The engine whose worker runs the step, as far as it is needed here."""
 
     store: Store
-
-    async def begin(self, process: Process) -> StartAnswer:
-        """Store a new process, or learn who has its key."""
+    doors: StartDoor
 
     def process(self, process: str) -> StartedProcess:
         """The handle of a process."""
@@ -264,11 +270,11 @@ class _Going:
             key_of(name, instant),
             payload.encode({"": target.args, **named} if named else target.args, what="the arguments of an occurrence"),
             code=target.version,
-            deadline=None if target.deadline is None else microseconds(target.deadline),
+            deadline=None if target.deadline is None else self._round.now + microseconds(target.deadline),
             attributes=payload.encode_attributes(attributes),
             priority=target.priority,
         )
-        answer = await self._engine.begin(process)
+        answer: StartAnswer = await asked(self._engine.doors.start, Start(process))
         return Occurrence(id_text(process.id), instant) if answer.id == process.id else None
 
     def _id(self, instant: int) -> bytes:
