@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
+from uuid import UUID
+
+import asyncpg
 
 from perdure import Handle, testing
+from perdure.kernel.names import id_bytes
 from perdure.kernel.process import Status
 from tests.machines.account import Account
 from tests.runtime.conftest import LIMIT, Open, until_row
@@ -66,3 +71,28 @@ async def test_a_timer_survives_the_worker_and_a_suspended_one_is_gone(opened: O
     assert (await again.row(ann.id)).status is Status.RUNNING
     await ann.signal(Account.close)
     assert await ann.result(LIMIT) == 1
+
+
+async def recorded_an_hour_ahead(url: str, id: str) -> None:
+    """As if the worker that wrote this history had had a clock that was an hour ahead."""
+    if url.startswith("sqlite"):
+        raw = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        raw.execute("UPDATE event SET at = at + 3600 * 1000000 WHERE process = ?", [id_bytes(id)])
+        raw.close()
+    else:
+        outside = await asyncpg.connect(url)
+        await outside.execute("UPDATE perdure.event SET at = at + interval '1 hour' WHERE process = $1", UUID(id))
+        await outside.close()
+
+
+async def test_time_never_runs_back_behind_turns_that_need_not_be_replayed(opened: Open, store_url: str) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    assert await ann.call(Account.deposit, 1) == 1
+    await engine.close(0)
+    await recorded_an_hour_ahead(store_url, ann.id)
+    again, _ = await opened(work=True)
+    ann = again.process(ann.id)
+    assert await ann.call(Account.deposit, 1) == 2
+    times = [event.at for event in await ann.history()]
+    assert times == sorted(times)

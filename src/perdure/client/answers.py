@@ -27,39 +27,19 @@ class Answers:
         self.waiting = 0
         self.open: dict[tuple[bytes, str], asyncio.Event] = {}
         self._told: dict[tuple[bytes, str], Event] = {}
-        self._sending: dict[bytes, int] = {}
-        self._early: dict[bytes, dict[str, Event]] = {}
         self._wanted: dict[bytes, dict[str, list[asyncio.Future[Event | None]]]] = {}
         self._looks: set[asyncio.Task[None]] = set()
-
-    def sending(self, id: bytes) -> None:
-        """A call is being sent to this process: it may be answered before the sender knows its number."""
-        self._sending[id] = self._sending.get(id, 0) + 1
-
-    def sent(self, id: bytes) -> None:
-        """That call has been sent, or could not be; what was kept for such calls alone is let go with the last."""
-        self._sending[id] -= 1
-        if not self._sending[id]:
-            del self._sending[id]
-            self._early.pop(id, None)
 
     def told(self, id: bytes, events: Sequence[Event]) -> None:
         """Our own worker has written these events: wake the callers whose answers are among them."""
         for event in events:
-            if event.type in ANSWERS:
-                if (hint := self.open.get((id, event.name))) is not None:
-                    self._told[id, event.name] = event
-                    hint.set()
-                elif id in self._sending:
-                    self._early.setdefault(id, {})[event.name] = event
+            if event.type in ANSWERS and (hint := self.open.get((id, event.name))) is not None:
+                self._told[id, event.name] = event
+                hint.set()
 
     def begin(self, id: bytes, name: str, hint: asyncio.Event) -> None:
-        """From now on ``hint`` is set when the answer to this call is told here; at once if it has been."""
+        """From now on ``hint`` is set when the answer to this call is told here."""
         self.open[id, name] = hint
-        early = self._early.get(id, {}).get(name)
-        if early is not None:
-            self._told[id, name] = early
-            hint.set()
 
     def end(self, id: bytes, name: str) -> None:
         """Nobody waits for the answer to this call any more."""

@@ -81,12 +81,8 @@ class Calls(Reference):
         id, hint = self.id_bytes, self._parts.followers.add(self.id_bytes)
         answers.waiting += 1
         try:
-            answers.sending(id)
-            try:
-                sent = await self._send(MessageType.CALL, name, raw, key, sender)
-                answers.begin(id, call_text(name, sent.number), hint)
-            finally:
-                answers.sent(id)
+            sent = await self._send(MessageType.CALL, name, raw, key, sender)
+            answers.begin(id, call_text(name, sent.number), hint)
             answer = await self._answer(call_text(name, sent.number), sent.verdict is DELIVERED, hint, patience)
         finally:
             answers.waiting -= 1
