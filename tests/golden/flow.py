@@ -9,6 +9,7 @@ from perdure import (
     Retry,
     attempt,
     continue_as_new,
+    machine,
     new_uuid,
     now,
     patched,
@@ -46,6 +47,11 @@ async def refuse(why: str) -> None:
 @step(name="golden/queued", queue="golden")
 async def queued(text: str) -> str:
     return text.upper()
+
+
+@step(name="golden/nowhere", queue="golden/nowhere")
+async def nowhere(text: str) -> str:
+    return text
 
 
 @step(name="golden/give back", retry=Retry.NONE)
@@ -195,3 +201,34 @@ async def calls() -> int:
         answered += await double(1)
         call.answer(ValueError("too much") if call.value > 9 else [call.value, answered])
     return answered
+
+
+class Till(machine.Machine, name="golden/machine"):
+    owner: str
+    cents: int = 0
+    slips: list[str] = machine.field(default_factory=list)
+
+    @machine.init
+    async def opened(self, owner: str) -> None:
+        self.owner = owner
+        self.cents = await double(50)
+        machine.schedule(1e9)
+
+    @machine.call
+    async def put(self, cents: int) -> int:
+        self.cents += await double(cents)
+        return self.cents
+
+    @machine.signal
+    def noted(self, slip: str) -> None:
+        self.slips.append(slip)
+
+    @machine.call
+    async def counted(self) -> int:
+        self.slips.append(await queued("counting"))
+        self.slips.append(await nowhere("counted"))
+        return self.cents
+
+    @machine.timer
+    def closed(self) -> None:
+        machine.complete(self.cents)

@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.authoring.machine.definition import OWN
 from perdure.authoring.workflow import Workflow
+from perdure.kernel.checkpoint import parted
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
@@ -47,14 +49,16 @@ def read(path: Path) -> Page:
 
 
 def known() -> list[Workflow[Any, Any]]:
-    """The workflows of the golden pages."""
-    return [member for member in vars(flow).values() if isinstance(member, Workflow)]
+    """The workflows and machines of the golden pages."""
+    members = [getattr(member, OWN, member) for member in vars(flow).values()]
+    return [member for member in members if isinstance(member, Workflow)]
 
 
 def looks(page: Page) -> Iterator[Look]:
     """What today's code comes to after each turn of the page, by the replay that a worker makes."""
     workflow = next(one for one in known() if (one.name, one.version) == (page.process.kind, page.process.code))
-    for events in _prefixes(page.events):
+    kept = None if workflow.machine is None else page.process.state
+    for events in _prefixes(page.events, parted(kept)[0].turn if kept else 0):
         instance = Instance(page.process, workflow, TurnLoop(page.process.id, page.process.id))
         for _ in replay(instance, events, page.messages):
             pass
@@ -70,9 +74,9 @@ def checked(page: Page) -> Page:
     return replace(page, looks=seen)
 
 
-def _prefixes(events: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
-    """The history up to each turn, with the evidence that follows it."""
-    turns = sorted({event.turn for event in events} | {0})
+def _prefixes(events: tuple[Event, ...], first: int) -> Iterator[tuple[Event, ...]]:
+    """The history up to each turn from the ``first`` on, with the evidence that follows it."""
+    turns = sorted({event.turn for event in events if event.turn > first} | {first})
     for turn in turns:
         later = (place for place, event in enumerate(events) if event.turn > turn)
         yield events[: next(later, len(events))]
