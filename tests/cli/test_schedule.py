@@ -107,6 +107,14 @@ def test_all_rules_and_arguments_that_are_given_are_kept_and_shown(terminal: Ter
     assert said.has("deadline 1 h after the start") and said.has('attributes {"branch":"Bern"}')
 
 
+def test_days_that_are_skipped_are_kept_and_shown(terminal: Terminal) -> None:
+    days = ("--skip-day", "2026-12-25", "--skip-day", "2026-12-26")
+    assert terminal("schedule", "put", "stock", *SALE[3:], "--cron", "0 3 * * *", *days).code == 0
+    told = terminal("schedule", "show", "stock", "--json").json
+    assert (told["times"], told["skip_days"]) == ("0 3 * * * UTC, but for 2 days", ["2026-12-25", "2026-12-26"])
+    assert terminal("schedule", "show", "stock").has("skipped days 2026-12-25, 2026-12-26")
+
+
 def test_a_pause_says_who_and_why_and_ends_when_it_is_told_to(terminal: Terminal, working: Working) -> None:
     terminal("schedule", "put", *NIGHTLY)
     said = terminal("schedule", "pause", "nightly", "--who", "ana", "--why", "the printer\x1b[2J is on fire")
@@ -202,6 +210,8 @@ SALE = ("schedule", "put", "n", "tests.cli.till:sale", "A")
         ((*SALE, "--every", "soon"), "write 90s, 15m, 2h or 7d"),
         ((*SALE, "--every", "2h", "--zone", "Europe/Berlin"), "--zone is for --cron"),
         ((*SALE, "--cron", "@daily", "--offset", "2h"), "--offset is for --every"),
+        ((*SALE, "--every", "2h", "--skip-day", "2026-12-25"), "--skip-day is for --cron"),
+        ((*SALE, "--cron", "@daily", "--skip-day", "Christmas"), "is not a date; write 2026-12-25"),
         ((*SALE, "--at", "2026-11-25T03:00"), "is not a time with a zone; write 2026-11-25T03:00Z"),
         ((*SALE, "--at", "tomorrow"), "is not a time with a zone"),
         ((*SALE, "--at", "9999-12-31T23:59-12:00"), "is too far away; write a time from 1970 to 8999"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain, cycle, islice
 from random import Random
@@ -73,7 +73,7 @@ class Walk:
         self.once: dict[int, int] = {}
         """Local times, each with the first such instant, or the next that the clocks know if it is left out."""
         self.changes: list[int] = []
-        clocks = ZoneInfo(zone)
+        clocks = self.clocks = ZoneInfo(zone)
         due = self.first + _offset(self.first, clocks)
         for instant in self.ticks:
             local = instant + _offset(instant, clocks)
@@ -87,6 +87,10 @@ class Walk:
 
     def __str__(self) -> str:
         return f"{self.zone} from {_iso(self.first * MICROSECONDS)}"
+
+    def day(self, instant: int) -> int:
+        """The day that the clocks show at an instant, counted from 1970."""
+        return (instant + _offset(instant, self.clocks)) // DAY
 
     @property
     def twice(self) -> int:
@@ -122,14 +126,15 @@ class Expression:
         by_date, by_weekday = on.day in self.days, (day + 4) % 7 in self.weekdays
         return on.month in self.months and (by_date and by_weekday if self.both else by_date or by_weekday)
 
-    def instants(self, walk: Walk) -> list[int]:
+    def instants(self, walk: Walk, skip_days: Collection[date] = ()) -> list[int]:
         """The instants in a walk at which it comes, in microseconds since 1970."""
         times = [day * DAY + time for day in walk.days if self.fits(day) for time in self.times]
         if self.flowing:
             found = {instant for time in times for instant in walk.shown.get(time, ())}
         else:
             found = {walk.once[time] for time in times if time in walk.once}
-        return [instant * MICROSECONDS for instant in sorted(found)]
+        skipped = {(day - date(1970, 1, 1)).days for day in skip_days}
+        return [instant * MICROSECONDS for instant in sorted(found) if walk.day(instant) not in skipped]
 
 
 def _numbers(field: str, least: int, most: int) -> set[int]:
@@ -201,22 +206,28 @@ def _field(random: Random, least: int, most: int, likely: Sequence[int]) -> str:
     return ",".join(term() for _ in range(random.choice([1, 1, 2, 3])))
 
 
-def differences(walk: Walk, cron: str) -> list[str]:
+def skipped(random: Random, walk: Walk) -> tuple[date, ...]:
+    """Days to leave out: mostly none, else some of those that the walk meets."""
+    met = [date(1970, 1, 1) + timedelta(days=day) for day in walk.days]
+    return () if random.random() < 0.6 else tuple(sorted(random.sample(met, random.randint(1, len(met) - 1))))
+
+
+def differences(walk: Walk, cron: str, skip_days: tuple[date, ...] = ()) -> list[str]:
     """The instants of a walk at which the timetable and the oracle do not agree."""
-    expected = Expression(cron).instants(walk)
-    timetable = Timetable(cron=cron, zone=walk.zone)
+    expected = Expression(cron).instants(walk, skip_days)
+    timetable = Timetable(cron=cron, zone=walk.zone, skip_days=skip_days)
     found = list(timetable.between(walk.first * MICROSECONDS - 1, walk.last * MICROSECONDS - 1))
     wrong = [f"{_iso(one)} is left out" for one in sorted(set(expected).difference(found))]
     wrong += [f"{_iso(one)} is too much" for one in sorted(set(found).difference(expected))]
     if found != sorted(set(found)):
         wrong.append("the instants are not in order")
-    return [f"{walk.zone} '{cron}': {one}" for one in wrong]
+    return [f"{walk.zone} '{cron}' {_but_for(skip_days)}: {one}" for one in wrong]
 
 
-def out_of_step(walk: Walk, cron: str, random: Random, times: int) -> list[str]:
+def out_of_step(walk: Walk, cron: str, random: Random, times: int, skip_days: tuple[date, ...] = ()) -> list[str]:
     """The instants, drawn from a walk, after which the timetable does not find the next two of the oracle."""
-    expected = Expression(cron).instants(walk)
-    timetable = Timetable(cron=cron, zone=walk.zone)
+    expected = Expression(cron).instants(walk, skip_days)
+    timetable = Timetable(cron=cron, zone=walk.zone, skip_days=skip_days)
     wrong = []
     for _ in range(times if expected else 0):
         since = min(_instant(walk, expected, random), expected[-1] - 1)
@@ -225,8 +236,12 @@ def out_of_step(walk: Walk, cron: str, random: Random, times: int) -> list[str]:
         found = list(islice(timetable.after(since), len(right)))
         if found != right:
             after = f"after {_iso(since)} come {', '.join(map(_iso, found))}, not {', '.join(map(_iso, right))}"
-            wrong.append(f"{walk.zone} '{cron}': {after}")
+            wrong.append(f"{walk.zone} '{cron}' {_but_for(skip_days)}: {after}")
     return wrong
+
+
+def _but_for(skip_days: tuple[date, ...]) -> str:
+    return f"but for {', '.join(map(str, skip_days)) or 'no day'}"
 
 
 def _instant(walk: Walk, expected: Sequence[int], random: Random) -> int:
@@ -258,11 +273,12 @@ def main(words: Sequence[str]) -> int:
     checks = instants = asked = differed = 0
     for walk in chain.from_iterable(walks(zone) for zone in cycle(zones)):
         for cron in (random.choice(EXPRESSIONS), drawn(random, walk), drawn(random, walk)):
-            wrong = [*differences(walk, cron), *out_of_step(walk, cron, random, ASKED)]
+            days = skipped(random, walk)
+            wrong = [*differences(walk, cron, days), *out_of_step(walk, cron, random, ASKED, days)]
             for one in wrong[: max(0, TOLD - differed)]:
                 print(one, flush=True)
             checks += (walk.last - walk.first) // MINUTE
-            came = len(Expression(cron).instants(walk))
+            came = len(Expression(cron).instants(walk, days))
             instants += came
             asked += ASKED if came else 0
             differed += len(wrong)

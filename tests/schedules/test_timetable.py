@@ -17,9 +17,18 @@ import pytest
 from perdure import Schedule
 from perdure.authoring.schedule.definition import Plan
 from perdure.authoring.schedule.timetable import Timetable, follows_the_clock, spread, zone_of
-from perdure.errors import DefinitionError
 from tests.schedules import oracle
-from tests.schedules.oracle import EXPRESSIONS, HARD, MICROSECONDS, Expression, Walk, differences, drawn, out_of_step
+from tests.schedules.oracle import (
+    EXPRESSIONS,
+    HARD,
+    MICROSECONDS,
+    Expression,
+    Walk,
+    differences,
+    drawn,
+    out_of_step,
+    skipped,
+)
 
 PEOPLE_ASK = (
     # Put on: 29 March 2026, 02:00 to 03:00. What is left out comes at once after the gap, and once.
@@ -107,7 +116,7 @@ def test_the_timetable_agrees_with_brute_force_around_each_change_of_the_clocks(
         few = {cron: len(Expression(cron).instants(walk)) for cron in chosen}
         assert sum(0 < count <= MANY for count in few.values()) > 10
         for cron in [cron for cron, count in few.items() if count <= MANY]:
-            assert differences(walk, cron) == []
+            assert differences(walk, cron, skipped(random, walk)) == []
 
 
 def test_asked_from_any_instant_the_next_ones_are_found(walks: list[Walk]) -> None:
@@ -215,13 +224,14 @@ def test_the_long_form_fails_if_the_timetable_is_wrong(
 ) -> None:
     class Wrong(Timetable, frozen=True):
         def after(self, instant: int) -> Any:
-            return (found + late * MICROSECONDS for found in Timetable(cron=self.cron, zone=self.zone).after(instant))
+            right = Timetable(cron=self.cron, zone=self.zone, skip_days=self.skip_days)
+            return (found + late * MICROSECONDS for found in right.after(instant))
 
     monkeypatch.setattr(oracle, "Timetable", Wrong)
     monkeypatch.setattr(oracle, "TOLD", 1_000_000)
     assert oracle.main(["CHECKS=6000", "ZONE=Berlin"]) == 1
     told = capsys.readouterr().out
-    assert all(kind in told for kind in (" is left out\n", " is too much\n", "': after "))
+    assert all(kind in told for kind in (" is left out\n", " is too much\n", ": after "))
 
 
 def test_a_zone_that_is_not_there_is_no_proof() -> None:
@@ -307,6 +317,8 @@ def test_a_plan_holds_microseconds_and_by_default_one_process_at_a_time_and_a_da
     ("schedule", "words"),
     [
         (Schedule("0 3 * * *"), "0 3 * * * UTC"),
+        (Schedule("0 3 * * *", skip_days=[date(2026, 12, 25)]), "0 3 * * * UTC, but for 1 day"),
+        (Schedule("0 3 * * *", skip_days={date(2026, 12, n) for n in (25, 26)}), "0 3 * * * UTC, but for 2 days"),
         (Schedule(every=90, offset=0.5), "every 90 s, 0.5 s later"),
         (Schedule(every=timedelta(hours=36), offset=600), "every 36 h, 10 min later"),
         (Schedule(at=datetime(2026, 11, 25, 3, tzinfo=UTC)), "at 2026-11-25T03:00:00Z"),
@@ -314,6 +326,29 @@ def test_a_plan_holds_microseconds_and_by_default_one_process_at_a_time_and_a_da
 )
 def test_a_schedule_says_when_it_comes_round(schedule: Schedule, words: str) -> None:
     assert repr(schedule) == f"<Schedule {words}>"
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "skip_days", "expected"),
+    [
+        ("0 9 * * *", "Europe/Berlin", ["2026-12-25", "2026-12-26"], ["2026-12-24T08:00Z", "2026-12-27T08:00Z"]),
+        ("30 23 * * *", "America/New_York", ["2026-12-24"], ["2026-12-24T04:30Z", "2026-12-26T04:30Z"]),
+        ("* * * * * *", "Africa/Cairo", ["2026-04-24"], ["2026-12-24T00:00:01Z", "2026-12-24T00:00:02Z"]),
+        ("0 0 29 2 *", "UTC", ["2028-02-29"], ["2032-02-29T00:00Z", "2036-02-29T00:00Z"]),
+    ],
+)
+def test_on_a_day_that_is_skipped_nothing_comes(
+    cron: str, zone: str, skip_days: list[str], expected: list[str]
+) -> None:
+    schedule = Schedule(cron, zone=zone, skip_days=[date.fromisoformat(day) for day in skip_days])
+    found = schedule.next(2, after=datetime(2026, 12, 24, tzinfo=UTC))
+    assert found == [datetime.fromisoformat(one) for one in expected]
+
+
+def test_a_skipped_day_of_each_second_is_passed_over_at_once_also_where_its_next_has_no_midnight() -> None:
+    cairo = Timetable(cron="* * * * * *", zone="Africa/Cairo", skip_days=(date(2026, 4, 23), date(2026, 4, 24)))
+    before = int(datetime(2026, 4, 22, 21, 59, 59, tzinfo=UTC).timestamp()) * MICROSECONDS
+    assert next(cairo.after(before)) == int(datetime(2026, 4, 24, 21, tzinfo=UTC).timestamp()) * MICROSECONDS
 
 
 # -- jitter and zones ------------------------------------------------------------------------------------------------
@@ -336,65 +371,3 @@ def test_a_zone_is_read_once_and_an_unknown_one_is_told() -> None:
         zone_of("Europe/Atlantis")
     with pytest.raises(ValueError, match="ZoneInfo keys"):
         zone_of("../Europe/Berlin")
-
-
-# -- what is refused -------------------------------------------------------------------------------------------------
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-NAIVE = NOON.replace(tzinfo=None)
-REFUSED: dict[str, list[dict[str, Any]]] = {
-    "Give exactly one of them.": [
-        {}, {"cron": "0 3 * * *", "every": 60}, {"cron": "0 3 * * *", "at": NOON}, {"every": 60, "at": NOON},
-        {"cron": "0 3 * * *", "every": 60, "at": NOON},
-    ],
-    "Write minute, hour, day, month and weekday: '0 3 * * *'.": [
-        {"cron": cron}
-        for cron in (
-            "", "every day", "5", "* * * *", "* * * * * * *", "99 * * * *", "60 * * * *", "* 24 * * *", "0 0 0 * *",
-            "0 0 32 * *", "0 0 * 13 *", "0 0 * * 8", "*/0 * * * *", "5-1 * * * *", "-1 * * * *", "1, * * * *",
-            "x * * * *", "0 0 * * mo", "@dayly", "9" * 5000 + " * * * *", "0 0 30 2 *", "0 0 31 4,6,9,11 *",
-        )
-    ],
-    "'0 0 */30 2 1#5' never comes. Correct its day or month.": [{"cron": "0 0 */30 2 1#5"}],
-    "Give a text like '0 3 * * *'.": [{"cron": 5}, {"cron": b"0 3 * * *"}],
-    "Write one like 'Europe/Berlin'.": [
-        {"cron": "0 3 * * *", "zone": zone}
-        for zone in ("Mars/Olympus", "", "Europe", "../UTC", "a" * 5000, "\ud800", "a\0b", 5, None, [], "localtime")
-    ],
-    "Give a datetime with tzinfo, like UTC.": [{"at": at} for at in (NAIVE, "2026-01-01", 0, date(2026, 1, 1))],
-    "Give a time from 1970 to 8999.": [{"at": datetime(year, 6, 1, tzinfo=UTC)} for year in (1, 1969, 9001, 9999)],
-    "Give seconds or a timedelta, 1 s or more.": [
-        {"every": every}
-        for every in (0, 0.999, -60, True, "60", timedelta(), timedelta(days=-1), float("nan"), float("inf"), 1e11)
-    ],
-    "Give seconds or a timedelta, 0 s or more.": [
-        {"every": 60, name: wrong} for name in ("offset", "jitter", "catch_up") for wrong in (-1, True, "1", None)
-    ],
-    "Write 'skip', 'queue', 'cancel' or 'allow'.": [{"every": 60, "overlap": wrong} for wrong in ("wait", None, [])],
-    "Leave out limit=, or say what happens when it is reached.": [{"every": 60, "overlap": "allow", "limit": 2}],
-    "Give a whole number from 1, or leave it out.": [
-        {"every": 60, name: wrong} for name in ("limit", "stop_after") for wrong in (0, -1, True, 1.5, "1")
-    ],
-}  # fmt: skip
-"""What an error says is to be done, and what is refused so."""
-
-
-@pytest.mark.parametrize(("given", "advice"), [(one, advice) for advice, every in REFUSED.items() for one in every])
-def test_a_schedule_that_makes_no_sense_is_refused_with_what_to_do(given: dict[str, Any], advice: str) -> None:
-    with pytest.raises(DefinitionError) as caught:
-        Schedule(**given)
-    assert advice in str(caught.value)
-    assert len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize("count", [0, -1, 1001, True, 1.0, None])
-def test_a_count_of_next_times_that_makes_no_sense_is_refused(count: Any) -> None:
-    with pytest.raises(DefinitionError, match=r"give a whole number from 1 to 1,000\."):
-        Schedule(every=60).next(count)
-
-
-@pytest.mark.parametrize("since", [NAIVE, "2026-01-01", 0, NOON.replace(year=1), NOON.replace(year=9999)])
-def test_next_times_after_what_is_no_time_with_a_zone_or_far_away_are_refused(since: Any) -> None:
-    for schedule in (Schedule(every=60), Schedule("0 3 * * *", zone="America/New_York")):
-        with pytest.raises(DefinitionError, match=r"after=.*\. Give a (datetime with tzinfo|time from 1970)"):
-            schedule.next(after=since)

@@ -36,6 +36,7 @@ Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, f
 Utc = Annotated[bool, Parameter(name="--utc", negative="", help="Show times in UTC, not in the local time zone.")]
 Switch = Annotated[bool, Parameter(negative="")]
 Attributes = Annotated[list[str] | None, Parameter(name="--attribute", negative="")]
+SkipDays = Annotated[list[str] | None, Parameter(name="--skip-day", negative="")]
 Who = Annotated[str, Parameter(name="--who", help="Who gives the command; recorded. Default: your user name.")]
 Why = Annotated[str, Parameter(name="--why", help="Why; recorded in the history.")]
 ProcessArguments = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -18,6 +18,7 @@ from perdure.cli.options import (
     ORIGIN,
     Attributes,
     Json,
+    SkipDays,
     Url,
     Utc,
     Who,
@@ -77,6 +78,7 @@ def next_times(
     *,
     cron: str,
     zone: str = "UTC",
+    skip_day: SkipDays = None,
     count: int = 5,
     after: str | None = None,
     utc: Utc = False,
@@ -90,6 +92,8 @@ def next_times(
         Minute, hour, day, month and weekday, as in "0 3 * * *"; or @daily.
     zone
         The time zone whose clocks it goes by: Europe/Berlin.
+    skip_day
+        A day on which nothing comes: 2026-12-25; may be given several times.
     count
         How many times.
     after
@@ -99,7 +103,9 @@ def next_times(
         raise InvalidInput(f"--count is {count}. Give a number from 1 to {LIST_ROWS:,}.")
     here = time_here()
     try:
-        times = Schedule(cron, zone=zone).next(count, after=here if after is None else _time(after))
+        times = Schedule(cron, zone=zone, skip_days=_days(skip_day)).next(
+            count, after=here if after is None else _time(after)
+        )
     except DefinitionError as error:
         raise InvalidInput(str(error)) from None
     if json:
@@ -125,6 +131,7 @@ async def put(
     offset: str | None = None,
     at: str | None = None,
     zone: str | None = None,
+    skip_day: SkipDays = None,
     overlap: Overlap = "skip",
     limit: int | None = None,
     catch_up: str | None = None,
@@ -160,6 +167,8 @@ async def put(
         Once, at this time: 2026-11-25T03:00Z.
     zone
         The time zone whose clocks --cron goes by: Europe/Berlin. Default: UTC.
+    skip_day
+        A day on which --cron does not come: 2026-12-25; may be given several times.
     overlap
         While the one before runs: skip this one, queue it, cancel the one before, or allow both.
     limit
@@ -179,7 +188,7 @@ async def put(
     """
     made = _schedule(
         cron, _seconds(every=every, offset=offset, catch_up=catch_up, jitter=jitter), at, zone,
-        overlap=overlap, limit=limit, stop_after=stop_after,
+        overlap=overlap, limit=limit, stop_after=stop_after, skip_days=_days(skip_day),
     )  # fmt: skip
     flow = the_workflow(workflow)
     async with connected(url, registry=Registry(flow)) as engine:
@@ -210,6 +219,8 @@ def _schedule(
         raise InvalidInput("a schedule says when with one of --cron, --every and --at. Give exactly one of them.")
     if zone is not None and cron is None:
         raise InvalidInput("--zone is for --cron. Leave it out: --every counts in UTC, and --at says its own zone.")
+    if rules["skip_days"] and cron is None:
+        raise InvalidInput("--skip-day is for --cron. Leave it out, or write the times as a cron expression.")
     if "offset" in durations and "every" not in durations:
         raise InvalidInput("--offset is for --every. Give both, or leave it out.")
     once = None if at is None else _time(at)
@@ -217,6 +228,14 @@ def _schedule(
         return Schedule(cron, at=once, zone=zone or "UTC", **durations, **rules)
     except DefinitionError as error:
         raise InvalidInput(str(error)) from None
+
+
+def _days(given: list[str] | None) -> list[date]:
+    """Typed dates; raises InvalidInput."""
+    try:
+        return [date.fromisoformat(one) for one in given or ()]
+    except ValueError:
+        raise InvalidInput(f"--skip-day {' '.join(given or ())!r:.60} is not a date; write 2026-12-25") from None
 
 
 def _time(given: str) -> datetime:

@@ -76,6 +76,7 @@ class ScheduleReport:
         row("attributes", text.value(view.attributes) if view.attributes else "")
         row("deadline", "" if view.deadline is None else f"{text.span(view.deadline)} after the start")
         row("when", view.times)
+        row("skipped days", ", ".join(map(str, view.skip_days)))
         row("next", f"{text.when(view.next, self.now)} ({text.clock(view.next, utc=utc)})" if view.next else "none")
         row("overlap", self._overlap())
         row("catch-up", f"what is later than {text.span(view.catch_up)} is missed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -63,15 +63,17 @@ class ScheduleView:
     ``times`` says when in words, ``next`` is the next time in UTC without jitter (None if none comes, or if it pauses
     or cannot go on). ``running`` counts its processes that had not ended when it looked last, ``waiting`` the
     occurrences that are queued. ``started``, ``skipped`` and ``missed`` count occurrences since it was made.
-    ``limit``, ``catch_up``, ``jitter``, ``stop_after`` and ``deadline`` are its rules, durations in seconds; ``args``,
-    ``named`` and ``attributes`` are what its processes get, ``timed`` says that they get the instant too. ``process``
-    is the id of the schedule's own process, ``status`` that process's status.
+    ``skip_days`` are dates on which it does not come. ``limit``, ``catch_up``, ``jitter``, ``stop_after`` and
+    ``deadline`` are its rules, durations in seconds; ``args``, ``named`` and ``attributes`` are what its processes
+    get, ``timed`` says that they get the instant too. ``process`` is the id of the schedule's own process, ``status``
+    that process's status.
     """
 
     name: str
     workflow: str
     version: str
     times: str
+    skip_days: builtins.list[date]
     overlap: str
     limit: int | None
     catch_up: float
@@ -347,6 +349,7 @@ def _as_view(row: Process, kept: ScheduleMachine) -> ScheduleView:
         workflow=target.kind,
         version=target.version,
         times=in_words(kept.plan.timetable),
+        skip_days=list(kept.plan.timetable.skip_days),
         overlap=kept.plan.overlap,
         limit=None if kept.plan.overlap == "allow" else kept.plan.limit,
         catch_up=kept.plan.catch_up / SECOND,

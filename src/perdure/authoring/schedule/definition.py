@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Mapping
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfoNotFoundError
@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfoNotFoundError
 from cronsim import CronSimError
 from msgspec import Struct
 
-from perdure.authoring.schedule.timetable import LAST_INSTANT, LAST_YEAR, Timetable, zone_of
+from perdure.authoring.schedule.timetable import DAY, LAST_INSTANT, LAST_YEAR, Timetable, zone_of
 from perdure.clock import SECOND, Duration, in_seconds, microseconds
 from perdure.errors import DefinitionError
 from perdure.kernel.plain import shown
-from perdure.limits import FARTHEST_SECONDS
+from perdure.limits import FARTHEST_SECONDS, SKIPPED_DAYS
 from perdure.turns.verbs import now
 
 Overlap: TypeAlias = Literal["skip", "queue", "cancel", "allow"]
@@ -29,7 +29,6 @@ NICKNAMES: Mapping[str, str] = {
 }  # fmt: skip
 TIME_PARAMETER = "scheduled_at"
 """A workflow with a parameter of that name is given the instant of its occurrence."""
-DAY = timedelta(days=1)
 _SINGLE = re.compile(r"\b(\w+)-\1/\d+")
 """A range of one value with a step, which the library reads as if it had no end."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,7 +57,8 @@ class Schedule:
     ``cron`` has five fields (minute, hour, day, month, weekday), six with seconds before them, or is a nickname like
     ``@daily``. It goes by the clocks of ``zone``: an hour that is left out when they are put on runs at once after the
     gap, one that comes twice runs the first time; an expression whose minute or hour begins with a star runs whenever
-    its time is shown. ``every`` and ``offset`` are durations, counted from 1970 in UTC; ``at`` is a time with a zone.
+    its time is shown. On the dates in ``skip_days``, holidays for example, nothing comes: at most 1,000, and with
+    ``cron`` alone. ``every`` and ``offset`` are durations, counted from 1970 in UTC; ``at`` is a time with a zone.
 
     ``overlap`` says what happens while ``limit`` processes of the schedule still run (default: 1): the occurrence is
     left out (``"skip"``), waits (``"queue"``), or the oldest of them is asked to cancel (``"cancel"``); with
@@ -75,6 +75,7 @@ class Schedule:
         offset: Duration = 0,
         at: datetime | None = None,
         zone: str = "UTC",
+        skip_days: Collection[date] = (),
         overlap: Overlap = "skip",
         limit: int | None = None,
         catch_up: Duration = DAY,
@@ -84,7 +85,7 @@ class Schedule:
         if [cron, every, at].count(None) != 2:
             raise DefinitionError("a schedule has one of cron, every= and at=. Give exactly one of them.")
         if cron is not None:
-            timetable = Timetable(cron=_expression(cron, zone), zone=zone)
+            timetable = Timetable(cron=_expression(cron, zone), zone=zone, skip_days=_days(skip_days))
         elif at is not None:
             timetable = Timetable(at=instant_of(at, "at"))
         else:
@@ -93,6 +94,8 @@ class Schedule:
             raise DefinitionError("offset= is for every=. Leave it out: cron and at= say their times themselves.")
         if cron is None and zone != "UTC":
             raise DefinitionError("zone= is for cron. Leave it out: every= counts in UTC, and at= says its own zone.")
+        if cron is None and skip_days:
+            raise DefinitionError("skip_days= is for cron. Leave it out, or write the times as a cron expression.")
         if overlap not in get_args(Overlap):
             raise DefinitionError(f"overlap={overlap!r:.100} is unknown. Write 'skip', 'queue', 'cancel' or 'allow'.")
         if overlap == "allow" and limit is not None:
@@ -153,10 +156,24 @@ def _expression(cron: Any, zone: Any) -> str:
     return fields
 
 
+def _days(given: Any) -> tuple[date, ...]:
+    """Dates in order, each once; raises DefinitionError."""
+    days = sorted(set(given)) if isinstance(given, Collection) and all(type(day) is date for day in given) else None
+    if days is None:
+        raise DefinitionError(f"skip_days={shown(given)}. Give dates: [date(2026, 12, 25)].")
+    if len(days) > SKIPPED_DAYS:
+        raise DefinitionError(
+            f"skip_days has {len(days):,} dates. Give at most {SKIPPED_DAYS:,}, those of a few years."
+        )
+    return tuple(days)
+
+
 def in_words(timetable: Timetable) -> str:
     """When a schedule comes round, for people."""
     if timetable.cron:
-        return f"{timetable.cron} {timetable.zone}"
+        days = len(timetable.skip_days)
+        left_out = f", but for {days:,} day{'s' * (days > 1)}" if days else ""
+        return f"{timetable.cron} {timetable.zone}{left_out}"
     if timetable.at is not None:
         return f"at {iso(timetable.at)}"
     later = f", {_span(timetable.offset)} later" if timetable.offset else ""

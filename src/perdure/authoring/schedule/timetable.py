@@ -6,8 +6,8 @@ clocks are put on or back is decided here: as libraries decide it, hours are ski
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Set
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import takewhile
@@ -16,18 +16,19 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 from msgspec import Struct
 
-SECOND = timedelta(seconds=1)
+DAY, SECOND, MICROSECOND = timedelta(days=1), timedelta(seconds=1), timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_YEAR = 9000
 _END = datetime(LAST_YEAR, 1, 1, tzinfo=UTC)
-LAST_INSTANT = (_END - _EPOCH) // timedelta(microseconds=1)
+LAST_INSTANT = (_END - _EPOCH) // MICROSECOND
 """Nothing comes later: behind it a day more or less may be outside of what a datetime can hold."""
 
 
 class Timetable(Struct, frozen=True, omit_defaults=True):
     """When a schedule comes round: by a ``cron`` expression in a ``zone``, ``every`` so often, or once, ``at`` a time.
 
-    ``every``, ``offset`` and ``at`` are microseconds; multiples of ``every`` are counted from 1970 on, in UTC.
+    ``every``, ``offset`` and ``at`` are microseconds; multiples of ``every`` are counted from 1970 on, in UTC. By cron
+    nothing comes on the days of ``skip_days``, as the clocks of the zone show them.
     """
 
     cron: str = ""
@@ -35,6 +36,7 @@ class Timetable(Struct, frozen=True, omit_defaults=True):
     every: int = 0
     offset: int = 0
     at: int | None = None
+    skip_days: tuple[date, ...] = ()
 
     def beginning(self, now: int) -> int:
         """What is behind a schedule that is made now: what comes later; a single time also if it has just passed."""
@@ -46,7 +48,7 @@ class Timetable(Struct, frozen=True, omit_defaults=True):
             return iter([self.at] if self.at > instant else [])
         if self.every:
             return _multiples(self.every, self.offset, instant)
-        return _by_cron(self.cron, zone_of(self.zone), instant)
+        return _by_cron(self.cron, zone_of(self.zone), instant, frozenset(self.skip_days))
 
     def between(self, instant: int, last: int) -> Iterator[int]:
         """The instants after the first one, up to the last."""
@@ -85,7 +87,7 @@ def follows_the_clock(cron: str) -> bool:
     return len(others) > 3 or minute.startswith("*") or hour.startswith("*")
 
 
-def _by_cron(cron: str, zone: ZoneInfo, instant: int) -> Iterator[int]:
+def _by_cron(cron: str, zone: ZoneInfo, instant: int, skip_days: Set[date]) -> Iterator[int]:
     """The instants at which the clocks of that zone show a fitting time.
 
     When clocks are put on, the hours that are left out run at once after the gap; when they are put back, an hour that
@@ -95,7 +97,11 @@ def _by_cron(cron: str, zone: ZoneInfo, instant: int) -> Iterator[int]:
     last = _EPOCH + timedelta(microseconds=instant)
     while (found := _next(cron, zone, last, flowing)) is not None and found < _END:
         last = found
-        yield (found - _EPOCH) // timedelta(microseconds=1)
+        if skip_days and (day := found.astimezone(zone).date()) in skip_days:
+            [midnight] = _instants(datetime.combine(day + DAY, time()), zone, flowing=False)
+            last = max(found, midnight - MICROSECOND)  # no search for each second of a day that is left out
+        else:
+            yield (found - _EPOCH) // MICROSECOND
 
 
 def _next(cron: str, zone: ZoneInfo, last: datetime, flowing: bool) -> datetime | None:
