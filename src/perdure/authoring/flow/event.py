@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, overload
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from perdure.authoring.machine.method import CallMethod, InitMethod, SignalMetho
 from perdure.errors import DefinitionError
 
 if TYPE_CHECKING:
-    from perdure.authoring.start import Startable
+    from perdure.authoring.workflow import Workflow
 
 P = ParamSpec("P")
 
@@ -99,10 +99,13 @@ def _beginning(body: FunctionType) -> Callable[..., Any]:
 
 
 if TYPE_CHECKING:
-    Trigger = FlowEvent[...] | TimedOut | Startable[..., Any]
+    Trigger: TypeAlias = FlowEvent[...] | TimedOut | Workflow[..., Any]
 
-    def init(function: Callable[Concatenate[Any, P], None]) -> Startable[P, Any]:
-        """The method with which a flow begins: ``engine.start(Transfer.begun, ...)``. It only sets fields."""
+    def init(function: Callable[Concatenate[Any, P], None]) -> Workflow[P, Any]:
+        """The method with which a flow begins: ``engine.start(Transfer.begun, ...)``. It only sets fields.
+
+        Another flow, or a workflow, calls it as a child: ``await Transfer.begun.child(...)``.
+        """
 
     def event(function: Callable[Concatenate[Any, P], None]) -> FlowEvent[P]:
         """An event of the flow: a method that takes its arguments into the fields, and does nothing else."""

@@ -226,8 +226,8 @@ class Reaction:
         if state is _aborted:
             self.life.act("fail", due=now, end=True, error=Aborted(self.position.aborted))
         elif state.failed:
-            why = f": {getattr(self.flow, state.result)}" if state.result else ""
-            self.life.act("fail", due=now, end=True, error=Failed(f"{state.name}{why}"))
+            why = getattr(self.flow, state.result) if state.result else ""
+            self.life.act("fail", due=now, end=True, error=Failed(f"{state.name}: {why}".rstrip(": ")))
         elif state.terminal:
             result = getattr(self.flow, state.result) if state.result else state.name
             self.life.act("complete", end=True, result=result)
