@@ -47,7 +47,7 @@ def test_the_table_has_the_rows_the_states_the_answers_and_the_stretches() -> No
     assert "From road to town within 100 s, else travelling.timed_out.\n" in Journey.table()
 
 
-def tests_of(text: str, *gaps: tuple[str, str]) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+def filled(text: str, *gaps: tuple[str, str]) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
     """The tests of a skeleton by name, once its gaps are filled in."""
     for gap, value in gaps:
         assert gap in text
@@ -59,7 +59,7 @@ def tests_of(text: str, *gaps: tuple[str, str]) -> dict[str, Callable[[], Corout
 
 
 async def test_the_skeleton_of_tests_runs_once_it_is_filled_in() -> None:
-    tests = tests_of(
+    tests = filled(
         Transfer.scenario(),
         ("Transfer.begun, ...", 'Transfer.begun, "Ann"'),
         ('"ACCP", value=...', '"ACCP", value="R-17"'),
@@ -73,7 +73,7 @@ async def test_the_skeleton_of_tests_runs_once_it_is_filled_in() -> None:
 
 
 async def test_the_skeleton_of_a_flow_with_timeouts_waits_for_them() -> None:
-    tests = tests_of(Journey.scenario())
+    tests = filled(Journey.scenario())
     assert [*tests] == ["test_a_journey_that_comes_to_town", "test_a_journey_that_comes_to_lost"]
     for one in tests.values():
         await one()
