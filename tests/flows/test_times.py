@@ -71,7 +71,8 @@ async def test_a_state_that_is_left_has_no_timeout_and_one_that_is_entered_again
         await engine.sleep(20)
         assert await handle.call(Journey.rested) == "road"
         await engine.sleep(50)
-        assert (await position(handle))["state"] == "road"
+        stands = await position(handle)
+        assert (stands["state"], stands["passed_over"]) == ("road", 0)
         await engine.sleep(11)
         assert await handle.result() == "lost"
 
@@ -86,6 +87,7 @@ async def test_a_stretch_times_out_once_whatever_states_are_passed_on_it() -> No
             await handle.call(Journey.rested)
         assert (await handle.status()).state["warned"] == 0
         await engine.sleep(25)
+        assert (await handle.status()).state["warned"] == 1
         await handle.call(Journey.tired)
         await engine.sleep(1000)
         assert (await handle.status()).state["warned"] == 1
