@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -42,6 +43,11 @@ async def billed(self: Any, id: str) -> None:
     """Ask."""
 
 
+async def punctual_(self: Any) -> None:
+    """Look at the clock of the machine."""
+    datetime.now(UTC)
+
+
 async def waits(self: Any) -> None:
     """Act."""
 
@@ -57,6 +63,8 @@ again = flow.event(nothing)
 again.name = "again"
 NO_TEXT: Any = 5
 NO_ERROR: Any = "Declined"
+punctual = flow.action(punctual_)
+punctual.name = "punctual"
 other = flow.State()
 other.name = "other"
 
@@ -131,6 +139,18 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: sale(*RIGHT, abort=flow.State()),
         "'abort' is what every flow has",
     ),
+    "a table called like what every flow has": (
+        lambda: sale(*RIGHT, table=flow.table()),
+        "'table' is what every flow has",
+    ),
+    "a field called like what every flow has": (
+        lambda: sale(*RIGHT, __annotations__={"answer": str}),
+        "'answer' is what every flow has. Choose another name",
+    ),
+    "an action that reads the clock": (
+        lambda: sale(*RIGHT[1:], FIRST.do(punctual), punctual=punctual),
+        r"datetime\.now",
+    ),
     "a state that is called aborted": (
         lambda: sale(*RIGHT, aborted=flow.State(terminal=True)),
         "is what abort.. leads to",
@@ -148,7 +168,7 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
             flow.on(again, in_=Sale.open).to(Sale.open).do(Sale.bill.options(timeout=5)),
             again=again,
         ),
-        "two rows into open give 'bill' different options",
+        "'bill' has different options in open. Give it the same",
     ),
     "an answer that no row expects": (
         lambda: sale(

@@ -52,6 +52,10 @@ class Behaviour:
         """The states in which a row counts, without regard to other rows."""
         return row.states or self.open_states
 
+    def targets_of(self, row: Row) -> Iterable[State]:
+        """The states in which the actions of a row are done."""
+        return [row.target] if row.target is not None else self.states_of(row)
+
     def resolve(self) -> None:
         """Find the row for each state and event, and the settings of each request that a row leads to."""
         others = [row for row in self.rows if row not in self.beginnings]
@@ -60,7 +64,7 @@ class Behaviour:
                 for name in row.names:
                     self.of.setdefault((state.name, name), row)
         for row in self.rows:
-            for target in [row.target] if row.target else self.states_of(row):
+            for target in self.targets_of(row):
                 for one in row.actions:
                     if isinstance(one, FlowRequest):
                         self.settings[target.name, one.name] = one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from perdure.authoring.flow.action import FlowRequest
@@ -14,16 +14,17 @@ from perdure.authoring.flow.state import TimedOut
 from perdure.errors import DefinitionError
 
 
-def check(behaviour: Behaviour, reserved: Iterable[str], fields: Iterable[str]) -> None:
+def check(behaviour: Behaviour, reserved: Mapping[str, Any], fields: Collection[str]) -> None:
     """Resolve the behaviour of a flow, and raise DefinitionError for the first thing in it that cannot be meant.
 
-    ``reserved`` are the names that every flow has, ``fields`` those of its own fields.
+    ``reserved`` is what every flow has, by name, ``fields`` are the names of its own fields.
     """
-    _check_names(behaviour, reserved, set(fields))
+    _check_names(behaviour, reserved, fields)
     for row in behaviour.rows:
         _check_row(behaviour, row)
     _check_beginning(behaviour)
     _check_doubles(behaviour)
+    _check_settings(behaviour)
     behaviour.resolve()
     _check_ways(behaviour)
     _check_use(behaviour)
@@ -35,11 +36,10 @@ def _wrong(behaviour: Behaviour, what: str) -> DefinitionError:
     return DefinitionError(f"{behaviour.name}: {what}")
 
 
-def _check_names(behaviour: Behaviour, reserved: Iterable[str], fields: set[str]) -> None:
-    parts = {**behaviour.states, **behaviour.events, **behaviour.actions, **behaviour.stretches, **behaviour.inits}
-    for name in reserved:
-        if name in parts:
-            raise _wrong(behaviour, f"{name!r} is what every flow has. Give {parts[name]!r} another name.")
+def _check_names(behaviour: Behaviour, reserved: Mapping[str, Any], fields: Collection[str]) -> None:
+    for name, value in reserved.items():
+        if behaviour.named.get(name) is not value or name in fields:
+            raise _wrong(behaviour, f"{name!r} is what every flow has. Choose another name.")
     if ABORTED in behaviour.states:
         raise _wrong(behaviour, f"the state {ABORTED!r} is what abort() leads to. Give the state another name.")
     for state in behaviour.states.values():
@@ -100,16 +100,21 @@ def _check_doubles(behaviour: Behaviour) -> None:
                 if (state, name) in seen:
                     raise _wrong(behaviour, f"there are two rows for {name!r} in {state}. Keep one of them.")
                 seen[state, name] = row
-    settings: dict[tuple[str, str], FlowRequest] = {}
+
+
+def _check_settings(behaviour: Behaviour) -> None:
+    """A request has the same settings wherever it is made in one state: they are found by the state."""
+    seen: dict[tuple[str, str], FlowRequest] = {}
     for row in behaviour.rows:
-        for one in row.actions:
-            if isinstance(one, FlowRequest) and row.target is not None:
-                other = settings.setdefault((row.target.name, one.name), one)
-                if (other.retry, other.timeout) != (one.retry, one.timeout):
-                    raise _wrong(
-                        behaviour,
-                        f"two rows into {row.target.name} give {one.name!r} different options. Give the same.",
-                    )
+        for target in behaviour.targets_of(row):
+            for one in row.actions:
+                if isinstance(one, FlowRequest):
+                    other = seen.setdefault((target.name, one.name), one)
+                    if (other.retry, other.timeout) != (one.retry, one.timeout):
+                        raise _wrong(
+                            behaviour,
+                            f"{one.name!r} has different options in {target.name}. Give it the same in each row.",
+                        )
 
 
 def _check_ways(behaviour: Behaviour) -> None:
@@ -149,7 +154,7 @@ def _check_use(behaviour: Behaviour) -> None:
 
 def _check_outcomes(behaviour: Behaviour, row: Row) -> None:
     """What an action declares to happen is expected where it is done, or further on."""
-    for target in [row.target] if row.target else behaviour.states_of(row):
+    for target in behaviour.targets_of(row):
         ahead = behaviour.reachable(target.name)
         for action in row.actions:
             if isinstance(action, FlowRequest) and target.terminal:

@@ -98,7 +98,8 @@ class Flow(Machine):
         return cls.__flow__.behaviour.functions
 
 
-RESERVED = frozenset(name for name in vars(Flow) if not name.startswith("__"))
+RESERVED = {name: value for name, value in vars(Flow).items() if not name.startswith("__")}
+"""What every flow has, and no flow may have otherwise."""
 
 
 class FlowKind:
@@ -106,7 +107,8 @@ class FlowKind:
 
     def __init__(self, kind: type[Flow]) -> None:
         self.behaviour = Behaviour(kind)
-        check(self.behaviour, RESERVED, get_type_hints(kind))
+        fields = {name for name in get_type_hints(kind) if name not in Flow.__annotations__}
+        check(self.behaviour, RESERVED, fields)
 
     async def begin(self, flow: Flow) -> None:
         """Begin the flow, whose fields have their first values."""
