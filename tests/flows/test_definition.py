@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Retry, flow
+from perdure import Retry, flow, testing
 from perdure.authoring.flow.row import Row
 from perdure.errors import DefinitionError
 from tests.flows.transfer import Transfer
@@ -242,6 +242,13 @@ def test_what_cannot_be_meant_is_refused_with_what_to_do(wrong: str) -> None:
     made, text = IMPOSSIBLE[wrong]
     with pytest.raises(DefinitionError, match=text):
         made()
+
+
+async def test_an_event_goes_by_the_name_that_it_has_in_its_class() -> None:
+    shop = sale(*RIGHT, flow.on(again, in_=Sale.open), again=again)
+    async with testing.engine() as engine:
+        handle = await engine.start(shop.begun)  # type: ignore[attr-defined]
+        assert await handle.call("again", []) == "open"
 
 
 def test_the_settings_of_a_request_are_checked_where_they_are_given() -> None:

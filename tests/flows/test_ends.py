@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, Handle, Status, flow, machine, testing
+from perdure import Engine, Handle, Status, flow, limits, machine, testing
 from perdure.errors import CallRefused, CallUnanswered, IllegalMove, ProcessFailed
 from perdure.kernel.message import SendVerdict
 from tests.flows.transfer import Transfer, asked, done, down, position, sent
@@ -197,6 +197,21 @@ class Ledger(flow.Flow):
         flow.on(booked, in_=open),
         flow.on(ended, in_=open).to(closed),
     )
+
+
+async def test_a_flow_whose_history_begins_anew_stands_where_it_stood(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FOLDED_RECORDS", 10)
+    engine, _ = await opened(work=True)
+    handle = await engine.start(Ledger.begun)
+    for _ in range(12):
+        assert await handle.call(Ledger.booked, 50) == "open"
+    assert (await engine.row(handle.id)).run > 1
+    view = await handle.status()
+    assert (view.attributes, view.state["flow"]["visit"]) == ({"state": "open", "phase": "PENDING"}, 1)
+    await handle.signal(Ledger.ended)
+    assert await handle.result(LIMIT) == 24
 
 
 async def test_a_repair_is_a_machine_s_and_leaves_the_state(opened: Open) -> None:

@@ -166,6 +166,7 @@ class Inquiry(flow.Flow):
 
     asking = flow.State()
     waiting = flow.State()
+    calm = flow.State()
     stuck = flow.State()
     answered = flow.State(terminal=True)
     withdrawn = flow.State(terminal=True)
@@ -203,7 +204,7 @@ class Inquiry(flow.Flow):
         flow.on(seen, in_=asking)
         .to(waiting)
         .do(inquire.options(retry=Retry(backoffs=[20, 40], jitter=0), timeout=100)),
-        flow.on(seen, in_=waiting),
+        flow.on(seen, in_=waiting).to(calm),
         flow.on(inquire.timed_out).to(stuck).do(escalate),
         flow.on(replied).to(answered),
         flow.on(hurried, in_=stuck).stop(escalate),
@@ -229,8 +230,9 @@ async def test_each_state_may_have_its_own_delays_and_a_new_request_its_own_id()
         assert second != first
         with pytest.raises(CallRefused, match="no request with the id"):
             await handle.call(Inquiry.answer, first, "DONE")
+        assert await handle.call(Inquiry.answer, second, "SEEN") == "calm"
         seen = await timeline(engine, 70)
-        assert [n for n in range(1, 71) if seen[n] > seen[n - 1]] == [20, 60]
+        assert [n for n in range(1, 71) if seen[n] > seen[n - 1]] == [20, 60], "as the state before has set it"
         assert await handle.call(Inquiry.answer, second, "DONE") == "answered"
 
 

@@ -63,7 +63,7 @@ async def test_a_signal_that_no_row_expects_is_kept_and_a_call_is_refused() -> N
         assert (await handle.status()).state["notes"] == []
 
 
-async def test_an_event_may_refuse_what_it_is_told(opened: Open) -> None:
+async def test_an_event_may_refuse_what_it_is_told_and_has_changed_nothing_then(opened: Open) -> None:
     engine, _ = await opened(work=True)
     handle = await engine.start(Transfer.begun, "Ann")
     await handle.signal(Transfer.reserved, "R-1")
@@ -72,6 +72,7 @@ async def test_an_event_may_refuse_what_it_is_told(opened: Open) -> None:
         await handle.call(Transfer.noted, "nonsense")
     stands = await position(handle)
     assert ([one["why"] for one in stands["unexpected"]], stands["passed_over"]) == (["that is nonsense"], 1)
+    assert (await handle.status()).state["notes"] == []
     assert await handle.call(Transfer.noted, "sense") == "settled"
 
 

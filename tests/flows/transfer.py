@@ -104,9 +104,9 @@ class Transfer(flow.Flow):
 
     @flow.event
     def noted(self, text: str) -> None:
+        self.notes.append(text)
         if text == "nonsense":
             raise machine.Refusal("that is nonsense")
-        self.notes.append(text)
 
     @flow.request(
         timeout=10,

@@ -249,12 +249,18 @@ def _judge(cluster: Cluster, journal: list[tuple[str, str, int]]) -> None:
         cluster.require("no_early_timer", at >= since + seconds * 1_000_000 - 1, f"{what} came too early")
 
 
+def _value_of(unexpected: dict[str, Any]) -> str:
+    """The value of an answer that no request or no state expected."""
+    told = unexpected["arguments"]
+    return str(told[3] if unexpected["event"] == "answer" else told["value"])
+
+
 def _look_for(
     cluster: Cluster, told: list[str], journal: list[tuple[str, str, int]], stands: dict[str, Any], ended: str
 ) -> None:
     """Each answer that a flow was given has happened, is kept, or came when it had its end before it."""
     happened = [value for _, value, _ in journal]
-    kept = [one["arguments"][3] for one in stands["unexpected"] if one["event"] == "answer"]
+    kept = [_value_of(one) for one in stands["unexpected"]]
     for number, value in enumerate(told):
         found = (value in happened) + (value in kept)
         cluster.require("effect_once", found <= 1, f"{value} has happened and is kept as unexpected")

@@ -10,6 +10,7 @@ from perdure.authoring.flow.action import Action, FlowRequest
 from perdure.authoring.flow.event import FlowEvent, FlowInit
 from perdure.authoring.flow.row import Row, Table
 from perdure.authoring.flow.state import State, Stretch
+from perdure.authoring.machine import Machine
 
 
 class Behaviour:
@@ -18,7 +19,7 @@ class Behaviour:
     ``of`` gives the row for a state and an event, ``settings`` the request as the row into a state wants it.
     """
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: type[Machine]) -> None:
         self.kind = kind
         self.named = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
         self.states = self._all(State)

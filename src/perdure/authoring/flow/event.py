@@ -43,7 +43,7 @@ class FlowEvent(SendMethod[P], Generic[P]):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.body: FunctionType = plain(function, "event")
-        super().__init__(_reacting(self.body))
+        super().__init__(_reacting(self, self.body))
         _, *taken = inspect.signature(self.body).parameters.values()
         self.parameters = [one.name for one in taken]
         self.optional = {one.name for one in taken if one.default is not one.empty}
@@ -79,10 +79,10 @@ def plain(function: Any, mark: str) -> FunctionType:
     return function
 
 
-def _reacting(body: FunctionType) -> Callable[..., Any]:
+def _reacting(event: FlowEvent[...], body: FunctionType) -> Callable[..., Any]:
     @wraps(body)
     async def react(self: Any, *args: Any, **kwargs: Any) -> str:
-        state: str = await self.__flow__.react(self, Happened(body.__name__, args, kwargs))
+        state: str = await self.__flow__.react(self, Happened(event.name, args, kwargs))
         return state
 
     react.__annotations__ = {**body.__annotations__, "return": str}

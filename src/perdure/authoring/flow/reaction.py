@@ -135,26 +135,39 @@ class Reaction:
         """Find the row for an event, let it change the fields, and follow the row."""
         position, name = self.position, happened.event
         row = self.behaviour.of.get((self._state().name, name))
-        told = [*happened.args] if not happened.kwargs else {"": [*happened.args], **happened.kwargs}
+        told: Any = [*happened.args]
+        if happened.kwargs:
+            told = {**({"": told} if told else {}), **happened.kwargs}
         if row is None:
             self._pass_over(name, f"no row expects it in {position.state}", told, outside=outside)
             return
         if name in position.came:
             self._pass_over(name, f"it has come before in {position.state}", told, outside=outside)
             return
-        event = self.behaviour.events.get(name)
-        if event is not None:
-            self.life.where = event.body.__qualname__
-            try:
-                event.body(self.flow, *happened.args, **happened.kwargs)
-            except Refusal as refusal:
-                self._pass_over(name, f"{refusal}", told, outside=outside)
-                return
+        try:
+            self._change(happened)
+        except Refusal as refusal:
+            self._pass_over(name, f"{refusal}", told, outside=outside)
+            return
         if row.together:
             position.came.append(name)
             if set(row.names) - set(position.came):
                 return
         await self._follow(row)
+
+    def _change(self, happened: Happened) -> None:
+        """Let an event change the fields; one that raises Refusal has changed none of them."""
+        event = self.behaviour.events.get(happened.event)
+        if event is None:
+            return
+        self.life.where = event.body.__qualname__
+        fields, types = vars(self.flow), self.behaviour.kind.__machine__.types
+        before = {name: payload.encode(fields[name], what=name) for name in types if name != "flow" and name in fields}
+        try:
+            event.body(self.flow, *happened.args, **happened.kwargs)
+        except Refusal:
+            fields.update({name: payload.decode(raw, types[name], what=name) for name, raw in before.items()})
+            raise
 
     def _pass_over(self, event: str, why: str, told: Any, *, outside: bool = False) -> None:
         """Keep an event that changes nothing; the caller of one from outside hears that. Raises Refusal."""
