@@ -4,7 +4,7 @@ Everything that an application needs is imported from here; all errors are in :m
 is in :mod:`perdure.testing`.
 """
 
-from perdure.authoring import machine
+from perdure.authoring import flow, machine
 from perdure.authoring.schedule import Schedule
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import Step, attempt, step
@@ -63,6 +63,7 @@ __all__ = [
     "attempt",
     "codec",
     "continue_as_new",
+    "flow",
     "machine",
     "new_uuid",
     "now",

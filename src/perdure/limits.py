@@ -48,6 +48,12 @@ SCHEDULE_BACKFILL_RECORDS = 1_000
 SCHEDULE_LOOK_SECONDS = 5.0
 SCHEDULE_RETRY_SECONDS = 60.0
 
+# Flows: the last events that came and were not expected, how large what came with them may be, and how many events a
+# flow goes through without waiting
+UNEXPECTED_EVENTS = 20
+UNEXPECTED_BYTES = 1_000
+FLOW_EVENTS = 100
+
 # Histories
 HISTORY_WARN_EVENTS = 10_000
 HISTORY_HOLD_EVENTS = 50_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, Handle
+from perdure import Engine, Handle, machine
 from perdure.errors import CallRefused, CallUnanswered, IllegalMove, InvalidInput, ProcessBroken, ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
@@ -217,3 +217,51 @@ async def test_a_beginning_that_fails_is_cured_like_any_method_and_may_be_begun_
         await vault.restart()
     assert await vault.call(Vault.terms) == (8 if cure == "by hand" else 7)
     assert done["unlocked"] == (2 if cure == "restart" else 1)
+
+
+class Match(machine.Machine):
+    """It may be lost, and is won at the second try."""
+
+    points: int = 0
+
+    @machine.init
+    def begun(self) -> None:
+        pass
+
+    @machine.call
+    async def lose(self) -> str:
+        """Fail."""
+        self.points += 1
+        machine.fail(ValueError(f"{self.points} to nothing"))
+        return "lost"
+
+    @machine.call
+    def quarrel(self) -> None:
+        """Fail with what is no error."""
+        machine.fail("an error")  # type: ignore[arg-type]
+
+    @machine.signal
+    def win(self) -> None:
+        """End."""
+        machine.complete(self.points)
+
+
+async def test_a_machine_fails_when_its_method_says_so_and_a_retry_lets_it_wait_again(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    match = await engine.start(Match.begun)
+    for lost in (1, 2):
+        assert await match.call(Match.lose) == "lost"
+        with pytest.raises(ProcessFailed, match=f"ValueError: {lost} to nothing"):
+            await match.result(LIMIT)
+        assert (await engine.row(match.id)).status is Status.FAILED
+        await match.retry()
+        await until_row(engine, match.id, lambda row: row.status is Status.RUNNING)
+    await match.signal(Match.win)
+    assert await match.result(LIMIT) == 2
+
+
+async def test_a_machine_fails_with_an_error_and_nothing_else(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    match = await engine.start(Match.begun)
+    with pytest.raises(CallRefused, match="needs an error"):
+        await match.call(Match.quarrel)

@@ -20,6 +20,7 @@ SCENE = "tests.simulator.scene:scene"
 APART = (
     "core_damage:damaging",
     "core_failover:failing_over",
+    "core_flows:orders",
     "core_former:tenancies",
     "core_former_release:beside",
     "core_hangs:in_any_weather",

@@ -16,6 +16,7 @@ from perdure import (
     Schedule,
     Step,
     Workflow,
+    flow,
     machine,
     step,
     testing,
@@ -199,3 +200,55 @@ async def bank(engine: Engine) -> None:
     await ann.call(Account.close, "moved")  # type: ignore[call-overload]
     await ann.signal(Account.close)  # type: ignore[call-overload]
     await ann.signal(Account.deposit, 5)  # type: ignore[call-overload]
+
+
+class Claim(flow.Flow):
+    cents: int = 0
+
+    open = flow.State(timeout=timedelta(days=1))
+    paid = flow.State(terminal=True, result="cents")
+
+    @flow.init
+    def reported(self, car: str) -> None:
+        self.cents = len(car)
+
+    @flow.event
+    def estimated(self, cents: int) -> None:
+        self.cents = cents
+
+    @flow.request(timeout=60, answers={"PRICE": estimated, ("NONE", "X"): flow.interim(estimated)}, default=estimated)
+    async def estimate(self, id: str) -> None:
+        await refund(id)
+
+    @flow.action(errors={KeyError: estimated}, timeout=5)
+    async def look(self) -> flow.Happened:
+        assert_type(self.estimated(5), flow.Happened)
+        self.estimated("5")  # type: ignore[arg-type]
+        return self.estimated(5)
+
+    @flow.action  # type: ignore[arg-type]
+    def hasty(self) -> None:
+        """It is no coroutine."""
+
+    behaviour = flow.table(
+        flow.on(reported).to(open).do(estimate.options(timeout=5), look),
+        flow.any_of(estimated, open.timed_out, estimate.timed_out, in_=(open, open)).to(paid).stop(estimate),
+        flow.on("estimated"),  # type: ignore[arg-type]
+        flow.on(estimated).to("paid"),  # type: ignore[arg-type]
+        flow.on(estimated).do(estimated),  # type: ignore[arg-type]
+        flow.on(estimated).stop(look),  # type: ignore[arg-type]
+    )
+
+
+async def claims(engine: Engine) -> None:
+    claim = await engine.start(Claim.reported, "a car")
+    assert_type(await claim.call(Claim.estimated, 5), str)
+    assert_type(await claim.call(Claim.answer, "id", "PRICE", value=5), str)
+    assert_type(await claim.call(Claim.abort.options(who="Ann"), "a fraud"), str)
+    assert_type(await Claim.reported.child("a car"), Any)
+    await claim.signal(Claim.estimated, 5)
+    await claim.signal(Claim.answer.options(key="a-1"), "id", reason="AC04")
+    await claim.call(Claim.estimated, "5")  # type: ignore[call-overload]
+    await claim.signal(Claim.estimated)  # type: ignore[call-overload]
+    await claim.signal(Claim.answer)  # type: ignore[call-overload]
+    await engine.start(Claim.reported)  # type: ignore[call-overload]

@@ -46,7 +46,7 @@ class Commands(Reference):
     __slots__ = ()
 
     @overload
-    async def signal(self, name: SignalMethod[P, None], /, *args: P.args, **kwargs: P.kwargs) -> SendVerdict: ...
+    async def signal(self, name: SignalMethod[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> SendVerdict: ...
     @overload
     async def signal(
         self, name: str, /, value: object = None, *, key: str | None = None, who: str = "", why: str = "",

@@ -52,6 +52,16 @@ def complete(result: Any = None) -> None:
     _acting("complete").act("complete", end=True, result=result)
 
 
+def fail(error: Exception) -> None:
+    """End the machine when this method has ended: its process has failed with this error. Raises WorkflowMisuse.
+
+    Calls that wait for it get CallUnanswered. A person may have it retried: then it waits for calls and signals again.
+    """
+    if not isinstance(error, Exception):
+        raise InvalidInput(f"machine.fail({error!r:.100}) needs an error, like ValueError('there is no such account').")
+    _acting("fail").act("fail", end=True, error=error)
+
+
 def _acting(verb: str) -> Life:
     life = turn_for(f"machine.{verb}").machine
     if life is None or not life.acting:

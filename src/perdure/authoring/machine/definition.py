@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from types import FunctionType
-from typing import Any, ClassVar, get_origin, get_type_hints
+from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, Struct
@@ -80,6 +81,11 @@ class Machine:
         """
         return fields
 
+    @classmethod
+    def _code(cls) -> list[FunctionType]:
+        """The functions that are its code, beside its methods."""
+        return []
+
 
 def _is_method(value: Any) -> bool:
     if isinstance(value, MachineWorkflow):
@@ -123,8 +129,8 @@ class MachineWorkflow(Workflow[..., Any]):
 
     @property
     def functions(self) -> tuple[FunctionType, ...]:
-        """Its methods."""
-        return tuple(method.function for method in self.methods.values())
+        """Its methods, and what else is its code."""
+        return (*(method.function for method in self.methods.values()), *self.type._code())
 
     def _single(self, kind: type[Method[..., Any]]) -> list[Any]:
         found = [one for one in self.methods.values() if isinstance(one, kind)]
@@ -205,7 +211,8 @@ class MachineWorkflow(Workflow[..., Any]):
 
 def _named(function: FunctionType, type: type) -> FunctionType:
     """A function that has the name of the class, for whoever asks by what name it goes."""
-    same = FunctionType(function.__code__, function.__globals__)
+    function = cast("FunctionType", inspect.unwrap(function))
+    same = FunctionType(function.__code__, function.__globals__, closure=function.__closure__)
     same.__qualname__, same.__module__ = type.__qualname__, type.__module__
     return same
 

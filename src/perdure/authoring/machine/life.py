@@ -34,7 +34,8 @@ class Life:
     """One machine in memory. ``acting`` says that one of its methods runs.
 
     ``method`` is the number of the wait that is under way, with the method that follows it; ``letter`` the inbox number
-    of what has called that method. ``due`` is when the timer fires.
+    of what has called that method, and ``asked`` says that its sender waits. ``where`` names the part of the method
+    that runs, if it has any. ``due`` is when the timer fires.
     """
 
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
@@ -49,7 +50,10 @@ class Life:
         self._due: int | None = None
         self._over = False
         self._result: Any = None
+        self._error: Exception | None = None
         self.acting = False
+        self.asked = False
+        self.where = ""
         self.method = 0
         self.letter = 0
         self.due: int | None = None
@@ -58,7 +62,15 @@ class Life:
         """Note, after a replay, how many turns the history has and how often the code has run."""
         self._turns = turns - runs
 
-    def act(self, action: str, *, due: int | None = None, end: bool = False, result: Any = None) -> None:
+    def act(
+        self,
+        action: str,
+        *,
+        due: int | None = None,
+        end: bool = False,
+        result: Any = None,
+        error: Exception | None = None,
+    ) -> None:
         """Take the one action of the method that runs; raises WorkflowMisuse if it has taken one before."""
         if self._action:
             raise WorkflowMisuse(
@@ -66,7 +78,7 @@ class Life:
             )
         if action in ("schedule", "run_now") and self._kind.timer is None:
             raise WorkflowMisuse(f"machine.{action}() needs a method marked @machine.timer, and {self._kind} has none.")
-        self._action, self._due, self._over, self._result = action, due, end, result
+        self._action, self._due, self._over, self._result, self._error = action, due, end, result, error
 
     async def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the machine to its end; ``args`` are those of its beginning."""
@@ -97,6 +109,8 @@ class Life:
                 await self._answer(loop, self._kind.methods[box.name], call, letter)
                 self.letter = 0
         self._save(loop)
+        if self._error is not None:
+            raise self._error
         return self._result
 
     # -- methods -----------------------------------------------------------------------------------------------------
@@ -138,7 +152,8 @@ class Life:
         call: Call[Any] | None = None,
     ) -> None:
         """Run a method; what it has changed counts if it ends well."""
-        self.acting, self._action, self._due, self._over = True, "", None, False
+        self.acting, self._action, self._due, self._over, self.where = True, "", None, False, ""
+        self.asked = call is not None and call.asked
         loop.count_anew()
         try:
             answer: Any = method.function(self._entity, *args, **kwargs)
@@ -170,7 +185,7 @@ class Life:
         if call is not None:
             call.answer(error)
         failure = Failure.of(error)
-        text = f"in {method.function.__qualname__}: {failure.message}".rstrip(": ")
+        text = f"in {self.where or method.function.__qualname__}: {failure.message}".rstrip(": ")
         return Broken(replace(failure, message=text))
 
     def _roll_back(self) -> None:

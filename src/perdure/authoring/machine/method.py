@@ -15,7 +15,7 @@ from perdure.errors import DefinitionError
 from perdure.kernel.call_shape import CallShape
 
 if TYPE_CHECKING:
-    from perdure.authoring.start import Startable
+    from perdure.authoring.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,7 +109,7 @@ class RepairMethod(Method[P, R]):
 
 if TYPE_CHECKING:
 
-    def init(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, None] | None]) -> Startable[P, Any]:
+    def init(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, None] | None]) -> Workflow[P, Any]:
         """The method with which a machine begins: ``engine.start(Account.opened, "Ann")``."""
 
     @overload

@@ -1,0 +1,98 @@
+"""The behaviour of a flow: all that its class declares, by name, and the row for each event in each state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import FunctionType
+from typing import Any
+
+from perdure.authoring.flow.action import Action, FlowRequest
+from perdure.authoring.flow.event import FlowEvent, FlowInit
+from perdure.authoring.flow.row import Row, Table
+from perdure.authoring.flow.state import State, Stretch
+from perdure.authoring.machine import Machine
+
+
+class Behaviour:
+    """What the class of a flow, and the flows that it includes, have declared.
+
+    ``of`` gives the row for a state and an event, ``settings`` the request as the row into a state wants it.
+    """
+
+    def __init__(self, kind: type[Machine]) -> None:
+        self.kind = kind
+        self.named = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+        self.states = self._all(State)
+        self.events = self._all(FlowEvent)
+        self.actions = self._all(Action)
+        self.stretches = self._all(Stretch)
+        self.inits = self._all(FlowInit)
+        self.rows = [row for table in self._all(Table).values() for row in table.rows]
+        self.of: dict[tuple[str, str], Row] = {}
+        self.settings: dict[tuple[str, str], FlowRequest] = {}
+
+    def _all(self, kind: type[Any]) -> dict[str, Any]:
+        return {name: value for name, value in self.named.items() if isinstance(value, kind)}
+
+    @property
+    def name(self) -> str:
+        """The name of its class."""
+        return self.kind.__qualname__
+
+    @property
+    def beginnings(self) -> list[Row]:
+        """The rows for the beginning of a flow."""
+        return [row for row in self.rows if any(isinstance(one, FlowInit) for one in row.triggers)]
+
+    @property
+    def open_states(self) -> list[State]:
+        """The states in which something may still happen."""
+        return [state for state in self.states.values() if not state.terminal]
+
+    def states_of(self, row: Row) -> Iterable[State]:
+        """The states in which a row counts, without regard to other rows."""
+        return row.states or self.open_states
+
+    def targets_of(self, row: Row) -> Iterable[State]:
+        """The states in which the actions of a row are done."""
+        return [row.target] if row.target is not None else self.states_of(row)
+
+    def resolve(self) -> None:
+        """Find the row for each state and event, and the settings of each request that a row leads to."""
+        others = [row for row in self.rows if row not in self.beginnings]
+        for row in [*(row for row in others if row.states), *(row for row in others if not row.states)]:
+            for state in self.states_of(row):
+                for name in row.names:
+                    self.of.setdefault((state.name, name), row)
+        for row in self.rows:
+            for target in self.targets_of(row):
+                for one in row.actions:
+                    if isinstance(one, FlowRequest):
+                        self.settings[target.name, one.name] = one
+
+    def ways(self, state: str) -> list[Row]:
+        """The rows that count in a state, in the order of the table."""
+        found = {id(row) for (where, _), row in self.of.items() if where == state}
+        return [row for row in self.rows if id(row) in found]
+
+    def reachable(self, start: str) -> set[str]:
+        """The names of all states to which rows lead from a state, itself among them."""
+        found, ahead = {start}, [start]
+        while ahead:
+            for row in self.ways(ahead.pop()):
+                if row.target is not None and row.target.name not in found:
+                    found.add(row.target.name)
+                    ahead.append(row.target.name)
+        return found
+
+    def outcomes(self, action: Action) -> list[str]:
+        """The names of the events to which an action may lead: by its answers, its errors and what it returns."""
+        declared = [event.name for event in (*action.answers.events, *action.errors.values())]
+        returned = [name for name in self.events if name in action.mentions]
+        return list(dict.fromkeys([*declared, *returned, *([action.timed_out.name] if action.timeout else [])]))
+
+    @property
+    def functions(self) -> list[FunctionType]:
+        """The functions of its events and actions: they are code of the flow."""
+        bodies = [one.body for one in (*self.events.values(), *self.inits.values())]
+        return bodies + [one.function for one in self.actions.values()]
