@@ -149,7 +149,7 @@ class Skipper:
         """The alarms and retries of the processes that wait in memory."""
         yield from (due for due, _ in self.worker.scheduler.alarms.values())
         for one in self.worker.scheduler.instances.values():
-            yield from (one.steps.attempts[slot].retry_at for slot in one.steps.retries)
+            yield from (waiting.at for waiting in one.steps.retries.values())
 
     # -- what is done about it -------------------------------------------------------------------------------------
 
