@@ -44,6 +44,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 __all__ = [
     "BadRecord",
     "CallRefused",
@@ -238,11 +240,12 @@ class Permanent(PerdureError):
 class Unavailable(PerdureError):
     """Raised by a step's own code: what it depends on has said that it cannot serve now; the breaker opens at once.
 
-    ``retry_after`` is for how many seconds it will not, if it has said so (the header ``Retry-After`` of HTTP 429 and
-    503): the breaker stays open for at least as long, up to its ``longest``. Another attempt follows in its own time.
+    ``retry_after`` (seconds or a timedelta) is for how long it will not, if it has said so (the header ``Retry-After``
+    of HTTP 429 and 503): the breaker stays open for at least as long, up to its ``longest``. Another attempt follows in
+    its own time.
     """
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str = "", *, retry_after: float | timedelta | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.clock import SECOND, microseconds
+from perdure.clock import SECOND, in_seconds, microseconds
 from perdure.errors import StepCrashed, StoreError, Unavailable
 from perdure.kernel.breaker import Breaker, Circuit, News, Probed, Reported
 from perdure.kernel.retry import HOPELESS
@@ -61,6 +61,7 @@ class Circuits:
         self._first: dict[str, tuple[int, bytes, Slot]] = {}
         self._mark = parts.incarnation
         self._task: asyncio.Task[None] | None = None
+        self._over = False
 
     def closed(self, breaker: Breaker) -> bool:
         """Whether the breaker is closed, as far as is known here."""
@@ -89,22 +90,25 @@ class Circuits:
         failed = error is not None and blames(attempt_run, error)
         told = telling(error) if failed else None
         name = "" if failure is None else failure.type
-        news = self._news.setdefault(breaker.name, (breaker, []))[1]
         if type(attempt_run) is Probe:
-            news.append(Probed(not failed, attempt_run.opened, name, told))
-        elif not failed:
-            return
-        elif news and isinstance(news[-1], Reported):
-            news[-1] = news[-1].and_then(Reported(1, name, told))
-        else:
-            news.append(Reported(1, name, told))
-        self._ask()
+            self._note(breaker, Probed(not failed, attempt_run.opened, name, told))
+        elif failed:
+            self._note(breaker, Reported(1, name, told))
 
     async def close(self) -> None:
         """Ask and tell no more; the circuits are advice."""
+        self._over = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+
+    def _note(self, breaker: Breaker, news: News) -> None:
+        _, noted = self._news.setdefault(breaker.name, (breaker, []))
+        if noted and isinstance(noted[-1], Reported) and isinstance(news, Reported):
+            noted[-1] = noted[-1].and_then(news)
+        else:
+            noted.append(news)
+        self._ask()
 
     def _of(self, name: str) -> Circuit:
         return self._known.get(name) or Circuit(name)
@@ -130,27 +134,37 @@ class Circuits:
         self._runner.wait(instance, ask, now + wait, wait / SECOND, breaker.name)
 
     def _ask(self) -> None:
-        if self._task is None or self._task.done():
+        if (self._task is None or self._task.done()) and not self._over:
             self._task = self._runner.loop.create_task(self._exchange(), name="perdure breakers")
 
     async def _exchange(self) -> None:
         """Tell the store what has happened and ask it what is wanted, until there is nothing more."""
-        while self._asking or any(news for _, news in self._news.values()):
+        while self._asking or self._news:
             asking, self._asking = self._asking, []
             news, self._news = self._news, {}
             self._telling = set(news)
             try:
                 probes = await self._settled(asking, news)
-            except Exception as error:  # the news are lost: what fails from now on will say the same
-                if isinstance(error, StoreError):
-                    log.info("the breakers cannot be looked at now, attempts are made: %s", error)
-                else:
-                    log.exception("the breakers cannot be looked at; attempts are made; please report it")
-                self._fresh_until = self._time.monotonic() + limits.BREAKER_LOOK_SECONDS
-                probes = dict.fromkeys(asking, 0)
+            except Exception as error:
+                probes = self._unasked(asking, error)
             self._telling.clear()
-            for attempt_run in asking:
-                self._go_on(attempt_run, probes.get(attempt_run))
+            for attempt_run in asking:  # each by itself: what one of them raises does not keep the others waiting
+                self._runner.loop.call_soon(self._go_on, attempt_run, probes.get(attempt_run))
+
+    def _unasked(self, asking: list[AttemptRun], error: Exception) -> dict[AttemptRun, int]:
+        """Which attempts are made although the store could not say so: all but those of a breaker known to be open.
+
+        What was to be told is lost; what fails from now on will say the same.
+        """
+        if isinstance(error, StoreError):
+            log.info("the breakers cannot be looked at now, and attempts are made: %s", error)
+        else:
+            log.error("the breakers cannot be read, and attempts are made; please report it", exc_info=error)
+            self._known = {}
+        self._fresh_until = self._time.monotonic() + limits.BREAKER_LOOK_SECONDS
+        now = self._time.now()
+        known = [(one, breaker_of(one), self._of(breaker_of(one).name)) for one in asking]
+        return {one: 0 for one, breaker, circuit in known if not (circuit.closed or breaker.shut(circuit, now))}
 
     def _go_on(self, attempt_run: AttemptRun, probe: int | None) -> None:
         if attempt_run.over or attempt_run.instance.gone:
@@ -191,9 +205,10 @@ class Circuits:
 
     async def _read(self, changes: list[Circuit]) -> None:
         """Write these, read all."""
+        sent = self._time.monotonic()
         rows = await self._store.records(Circuit, changes)
         self._known = {row.name: row for row in rows}
-        self._fresh_until = self._time.monotonic() + limits.BREAKER_LOOK_SECONDS
+        self._fresh_until = sent + limits.BREAKER_LOOK_SECONDS
 
     def _decided(
         self, asking: list[AttemptRun], news: dict[str, tuple[Breaker, list[News]]]
@@ -248,4 +263,7 @@ def telling(error: BaseException | StepRaised | None) -> int | None:
         return 0 if error.failure.type == Unavailable.__name__ else None
     if not isinstance(error, Unavailable):
         return None
-    return microseconds(max(float(error.retry_after or 0.0), 0.0))
+    seconds = in_seconds(getattr(error, "retry_after", None))
+    if not isinstance(seconds, int | float) or not 0 < seconds < limits.BREAKER_LONGEST_SECONDS:
+        return 0  # it has said nothing, or nothing that can be meant
+    return microseconds(seconds)

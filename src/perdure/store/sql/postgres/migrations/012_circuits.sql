@@ -1,7 +1,7 @@
 -- What is known of a dependency by the workers whose steps name its breaker (kernel/breaker.py).
 CREATE TABLE perdure.circuit (
     name         text COLLATE "C" PRIMARY KEY,
-    version      int NOT NULL,
+    version      bigint NOT NULL,
     state        text NOT NULL,
     since        timestamptz NOT NULL,
     until        timestamptz,
@@ -21,7 +21,7 @@ CREATE TABLE perdure.circuit (
 ) WITH (fillfactor = 10);
 
 CREATE TYPE perdure.circuit_in AS (
-    name text, version int, state text, since bigint, until bigint, reason text, forced boolean, opened int,
+    name text, version bigint, state text, since bigint, until bigint, reason text, forced boolean, opened int,
     failures int, counted_from bigint, probes int, successes int, worker text, changed_at bigint, who text,
     why text, origin text
 );
