@@ -89,7 +89,7 @@ class Breakers:
             old, now = await _read(self.store, name), await self.store.now()
             new = replace(change(old, now), version=old.version + 1, worker="", changed_at=now, **said)
             if new in await self.store.records(Circuit, [new]):
-                log.info("%s; it was %s", new.text(), old.text(), extra=new.fields(old))
+                log.info("%s; it was %s", new.text(), old.state, extra=new.fields(old))
                 return _view(new)
         raise IllegalMove(f"breaker {name} kept changing meanwhile; nothing was done, try again")
 
