@@ -129,7 +129,7 @@ async def test_two_workers_that_decide_the_same_at_one_instant_make_one_probe(
     for engine, store in pairs:
         assert engine.worker is not None
         monkeypatch.setattr(store, "records", once_together(store.records, both_have_read))
-        monkeypatch.setattr(engine.worker.scheduler.agent._pacing.circuits._time, "now", lambda: now)
+        monkeypatch.setattr(engine.worker.time, "now", lambda: now)
     for number, (engine, _) in enumerate(pairs):
         await engine.start(waiting_at_the_gate, number)
     await until(lambda: sum(engine.metrics()["attempts_barred"] for engine, _ in pairs) >= 1)

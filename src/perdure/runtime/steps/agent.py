@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure import limits
 from perdure.authoring.step import ATTEMPT
-from perdure.clock import SECOND, microseconds
+from perdure.clock import SECOND
 from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
@@ -64,8 +64,8 @@ class Agent:
         self._threads: Threads | None = None
         self._running: dict[AttemptRun, None] = {}  # in the order of their beginning
         self._lingering = Lingering(self.loop)
-        self._pacing = Pacing(parts, self)
-        self.succeeded = self._pacing.succeeded
+        self.pacing = Pacing(parts, self)
+        self.succeeded = self.pacing.succeeded
         self.put_off: dict[AttemptRun, None] = {}  # attempts that wait for a shortage to end
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
@@ -77,8 +77,8 @@ class Agent:
         tried = steps.attempts.get(slot)
         if tried is None:
             attempt_run = AttemptRun(self, instance, ask, 1, self.time.last)
-        elif (delay := self._pacing.delay(instance, ask, tried)) > 0:
-            self.wait(instance, ask, self.time.now() + microseconds(delay), delay)
+        elif (delay := self.pacing.delay(instance, ask, tried)) > 0:
+            self.wait(instance, ask, steps.attempts[slot].retry_at, delay)
             return
         else:
             attempt_run = AttemptRun(self, instance, ask, tried.attempt + 1, tried.since)
@@ -102,7 +102,7 @@ class Agent:
             return
         if ask.step.away:
             self.loop.call_soon(self.listener.undo_due, attempt_run.instance, ask)
-        elif ask.step.breaker is not None and self._pacing.bars(attempt_run):
+        elif ask.step.breaker is not None and self.pacing.bars(attempt_run):
             return
         elif ask.step.transaction:
             self.transactional_steps.begin(attempt_run)
@@ -178,7 +178,7 @@ class Agent:
         if instance.gone:
             return
         if error is None:
-            if self._pacing.heeding:
+            if self.pacing.heeding:
                 self.succeeded(attempt_run)
             instance.deliver(_COMPLETED, ask, result, ours=True)
             self.listener.feed(instance)
@@ -188,9 +188,9 @@ class Agent:
             return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
-        retry_at = self._pacing.retry_at(attempt_run, error)
+        retry_at = self.pacing.retry_at(attempt_run, error)
         seconds = None if retry_at is None else (retry_at - self.time.now()) / SECOND
-        self._pacing.failed(attempt_run, error, failure)
+        self.pacing.failed(attempt_run, error, failure)
         failure_log.attempt_failed(instance.process, ask, failure, seconds)
         if retry_at is None:
             self.listener.step_failed(instance, ask, failure)
@@ -251,7 +251,7 @@ class Agent:
             self._patrol.cancel()
         if self._silent:
             await asyncio.wait(list(self._silent), timeout=1.0)
-        await self._pacing.circuits.close()
+        await self.pacing.circuits.close()
         await self.transactional_steps.close()
         if self._threads is not None:
             self._threads.close()

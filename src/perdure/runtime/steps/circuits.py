@@ -63,6 +63,11 @@ class Circuits:
         self._task: asyncio.Task[None] | None = None
         self._over = False
 
+    @property
+    def busy(self) -> bool:
+        """Whether the store is being asked or told."""
+        return self._task is not None and not self._task.done()
+
     def closed(self, breaker: Breaker) -> bool:
         """Whether the breaker is closed, as far as is known here."""
         return self._of(breaker.name).closed
@@ -134,7 +139,7 @@ class Circuits:
         self._runner.wait(instance, ask, now + wait, wait / SECOND, breaker.name)
 
     def _ask(self) -> None:
-        if (self._task is None or self._task.done()) and not self._over:
+        if not (self.busy or self._over):
             self._task = self._runner.loop.create_task(self._exchange(), name="perdure breakers")
 
     async def _exchange(self) -> None:
