@@ -28,6 +28,7 @@ from perdure.errors import (
     ProcessFailed,
     StepError,
 )
+from perdure.kernel.breaker import Breaker
 from perdure.kernel.policy import Policy
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
@@ -43,6 +44,7 @@ from perdure.turns.saga import saga
 
 __all__ = [
     "BlockingEngine",
+    "Breaker",
     "Call",
     "Engine",
     "Handle",

@@ -26,6 +26,7 @@
     │   └── StepTimeout        an attempt ran over its deadline
     ├── StepCrashed            an attempt of a hard step failed because its child OS process died
     ├── Permanent              raised *by a step*: do not try again
+    ├── Unavailable            raised *by a step*: what it depends on cannot serve now; opens the step's breaker
     ├── WorkflowMisuse         workflow code did what only a step may do
     ├── HistoryMisfit          the recorded history does not fit the code
     └── StoreError             the store refused or could not be used
@@ -42,6 +43,8 @@
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 __all__ = [
     "BadRecord",
@@ -78,6 +81,7 @@ __all__ = [
     "StoreTooNew",
     "StoreTooOld",
     "StoreUnavailable",
+    "Unavailable",
     "UnknownKind",
     "UnreadablePayload",
     "WorkflowMisuse",
@@ -231,6 +235,19 @@ class StepCrashed(PerdureError):
 
 class Permanent(PerdureError):
     """Raised by a step's own code: this error will not go away, do not try again."""
+
+
+class Unavailable(PerdureError):
+    """Raised by a step's own code: what it depends on has said that it cannot serve now; the breaker opens at once.
+
+    ``retry_after`` (seconds or a timedelta) is for how long it will not, if it has said so (the header ``Retry-After``
+    of HTTP 429 and 503): the breaker stays open for at least as long, up to its ``longest``. Another attempt follows in
+    its own time.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float | timedelta | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class WorkflowMisuse(PerdureError):

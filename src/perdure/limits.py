@@ -141,6 +141,11 @@ RETRY_BUDGET_TRIES = 100
 RETRY_BUDGET_SECONDS = 50.0
 RETRY_LOOK_SECONDS = 1.0
 
+# Circuit breakers: how old what a worker knows of them may be, how long a step waits at most before it asks again
+BREAKER_LOOK_SECONDS = 1.0
+BREAKER_WAIT_SECONDS = 60.0
+BREAKER_LONGEST_SECONDS = 24 * 3600.0
+
 # Poison
 SUSPECT_DEATHS = 2
 ALONE_DEATHS = 3

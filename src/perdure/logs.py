@@ -1,8 +1,9 @@
 """The log: a logger for each subject, and a filter, so that no value from outside can forge a log line.
 
-The loggers are ``perdure.worker``, ``perdure.process``, ``perdure.step``, ``perdure.recovery``, ``perdure.store`` and
-``perdure.quarantine``. A record about a process has the attributes ``process_id``, ``process_kind`` and
-``process_key``, one about a step also ``step`` and ``attempt``.
+The loggers are ``perdure.worker``, ``perdure.process``, ``perdure.step``, ``perdure.breaker``, ``perdure.recovery``,
+``perdure.store`` and ``perdure.quarantine``. A record about a process has the attributes ``process_id``,
+``process_kind`` and ``process_key``, one about a step also ``step`` and ``attempt``. One about a breaker has
+``breaker``, ``state`` and ``was``.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from datetime import UTC, datetime
 from typing import Literal
 from weakref import WeakSet
 
-from perdure.errors import CallRefused, PerdureError, Permanent, ProcessError, StepCrashed, StepError
+from perdure.errors import CallRefused, PerdureError, Permanent, ProcessError, StepCrashed, StepError, Unavailable
 
 _SEALED = "its text is sealed: perdure show"
-_TELL_OF_OTHERS = (CallRefused, Permanent, ProcessError, StepCrashed, StepError)
+_TELL_OF_OTHERS = (CallRefused, Permanent, ProcessError, StepCrashed, StepError, Unavailable)
 """Errors of Perdure whose text comes from the application's code."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -80,13 +81,15 @@ def tamed(value: str | BaseException, *, lines: bool = False) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(value))
 
 
-FIELDS = ("process_id", "process_kind", "process_key", "step", "attempt")
+FIELDS = ("process_id", "process_kind", "process_key", "step", "attempt", "breaker", "state", "was")
 """The attributes that a record may have beside the usual ones of :mod:`logging`."""
 
 _filter = Tamed()
 
 
-def logger(subject: Literal["worker", "process", "step", "recovery", "store", "quarantine"]) -> logging.Logger:
+def logger(
+    subject: Literal["worker", "process", "step", "breaker", "recovery", "store", "quarantine"],
+) -> logging.Logger:
     """The logger of a subject. A logger's filter does not apply to the loggers below it, so each of them gets it."""
     found = logging.getLogger(f"perdure.{subject}")
     found.addFilter(_filter)

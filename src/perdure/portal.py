@@ -17,11 +17,17 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from perdure.authoring.schedule import Schedule
 from perdure.authoring.start import Startable
 from perdure.authoring.workflow import Workflow
+from perdure.client.blocking import (
+    AsyncVerb,
+    BlockingBreakers,
+    BlockingPart,
+    BlockingQueues,
+    BlockingRecovery,
+    blocking,
+)
 from perdure.client.client import Client
 from perdure.client.handle import Handle, ResultT
 from perdure.client.in_transaction import Blocking, BlockingInTransaction, blocking_in_transaction
-from perdure.client.queues import Queues
-from perdure.client.recovery import Recovery
 from perdure.client.schedules import ScheduleHandle, Schedules
 from perdure.client.validation import ProcessId
 from perdure.client.values import Stream
@@ -32,13 +38,6 @@ from perdure.errors import PerdureError
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-Holder = TypeVar("Holder")
-AsyncVerb = Callable[Concatenate[Holder, P], Coroutine[Any, Any, R]]
-
-
-def _verb(verb: AsyncVerb[Any, P, R]) -> Callable[Concatenate[Any, P], R]:
-    """A verb of the client or of a handle as an ordinary call: the same name, parameters, answer and errors."""
-    return wraps(verb)(lambda holder, /, *args, **kwargs: holder.run(verb, *args, **kwargs))
 
 
 def _settings_of(engine: Callable[P, Engine]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
@@ -117,66 +116,49 @@ class BlockingHandle(Generic[ResultT]):
         """Wait for the end and give the result: see :meth:`Handle.result`."""
         return self._engine.run(lambda engine: self._handle.result(timeout))
 
-    status = _verb(Handle.status)
-    history = _verb(Handle.history)
-    value = _verb(Handle.value)
+    status = blocking(Handle.status)
+    history = blocking(Handle.history)
+    value = blocking(Handle.value)
 
     @wraps(Handle.values)
     def values(self, *args: Any, **kwargs: Any) -> BlockingStream[Any]:
         """The values that the process publishes, as they come, until it has ended: see :meth:`Handle.values`."""
         return BlockingStream(self._engine, self._handle.values(*args, **kwargs))
 
-    signal = _verb(Handle.signal)
-    call = _verb(Handle.call)
-    cancel = _verb(Handle.cancel)
-    terminate = _verb(Handle.terminate)
-    fail = _verb(Handle.fail)
-    repair = _verb(Handle.repair)
-    hold = _verb(Handle.hold)
-    resume = _verb(Handle.resume)
-    retry = _verb(Handle.retry)
-    restart = _verb(Handle.restart)
-    restart_from = _verb(Handle.restart_from)
-    set_result = _verb(Handle.set_result)
-    skip = _verb(Handle.skip)
-
-
-class BlockingPart(Generic[Holder]):
-    """A part of a :class:`BlockingEngine` that has verbs of its own, which block."""
-
-    def __init__(self, engine: BlockingEngine, part: Callable[[Engine], Holder]) -> None:
-        self._engine = engine
-        self._part = part
-
-    def run(self, verb: AsyncVerb[Holder, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a verb of that part of :class:`Engine` on the engine's event loop."""
-        return self._engine.run(lambda engine: verb(self._part(engine), *args, **kwargs))
-
-
-class BlockingQueues(BlockingPart[Queues]):
-    """What ``queues`` of a :class:`BlockingEngine` gives: the verbs of :class:`Queues`, which block."""
-
-    limit = _verb(Queues.limit)
-    block = _verb(Queues.block)
-    unblock = _verb(Queues.unblock)
-    list = _verb(Queues.list)
+    signal = blocking(Handle.signal)
+    call = blocking(Handle.call)
+    cancel = blocking(Handle.cancel)
+    terminate = blocking(Handle.terminate)
+    fail = blocking(Handle.fail)
+    repair = blocking(Handle.repair)
+    hold = blocking(Handle.hold)
+    resume = blocking(Handle.resume)
+    retry = blocking(Handle.retry)
+    restart = blocking(Handle.restart)
+    restart_from = blocking(Handle.restart_from)
+    set_result = blocking(Handle.set_result)
+    skip = blocking(Handle.skip)
 
 
 class BlockingSchedules(BlockingPart[Schedules]):
     """What ``schedules`` of a :class:`BlockingEngine` gives: the verbs of :class:`Schedules`, which block."""
+
+    def __init__(self, engine: BlockingEngine) -> None:
+        super().__init__(engine, lambda open: open.schedules)
+        self._portal = engine
 
     def put(
         self, name: str, schedule: Schedule, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> BlockingScheduleHandle:
         """Make a schedule of that name, or change it: see :meth:`Schedules.put`."""
         put = self._engine.run(lambda engine: engine.schedules.put(name, schedule, workflow, *args, **kwargs))
-        return BlockingScheduleHandle(self._engine, put)
+        return BlockingScheduleHandle(self._portal, put)
 
     def handle(self, name: str) -> BlockingScheduleHandle:
         """The schedule of that name: see :meth:`Schedules.handle`."""
-        return BlockingScheduleHandle(self._engine, self.run(_schedule, name))
+        return BlockingScheduleHandle(self._portal, self.run(_schedule, name))
 
-    list = _verb(Schedules.list)
+    list = blocking(Schedules.list)
 
 
 class BlockingScheduleHandle:
@@ -205,19 +187,11 @@ class BlockingScheduleHandle:
         started = self.run(ScheduleHandle.trigger, timeout=timeout, who=who, why=why, origin=origin)
         return BlockingHandle(self._engine, started)
 
-    status = _verb(ScheduleHandle.status)
-    pause = _verb(ScheduleHandle.pause)
-    resume = _verb(ScheduleHandle.resume)
-    remove = _verb(ScheduleHandle.remove)
-    backfill = _verb(ScheduleHandle.backfill)
-
-
-class BlockingRecovery(BlockingPart[Recovery]):
-    """What ``recovery`` of a :class:`BlockingEngine` gives: the verbs of :class:`Recovery`, which block."""
-
-    state = _verb(Recovery.state)
-    pause = _verb(Recovery.pause)
-    resume = _verb(Recovery.resume)
+    status = blocking(ScheduleHandle.status)
+    pause = blocking(ScheduleHandle.pause)
+    resume = blocking(ScheduleHandle.resume)
+    remove = blocking(ScheduleHandle.remove)
+    backfill = blocking(ScheduleHandle.backfill)
 
 
 class BlockingEngine:
@@ -242,8 +216,9 @@ class BlockingEngine:
         self._engine: Engine | None = None
         self._ended: Future[None] | None = None
         self.queues = BlockingQueues(self, lambda engine: engine.queues)
-        self.schedules = BlockingSchedules(self, lambda engine: engine.schedules)
+        self.schedules = BlockingSchedules(self)
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
+        self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
 
     @overload
     def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...
@@ -295,9 +270,9 @@ class BlockingEngine:
             engine = self._opened()
         return BlockingHandle(self, engine.process(process, type))
 
-    list = _verb(Client.list)
-    count = _verb(Client.count)
-    metrics = _verb(_metrics)
+    list = blocking(Client.list)
+    count = blocking(Client.count)
+    metrics = blocking(_metrics)
 
     def run(self, function: AsyncVerb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``function(engine, …)``, a coroutine function, on the engine's event loop and give its result.

@@ -27,6 +27,8 @@ COUNTERS = {
     "steps": "step attempts started",
     "step_failures": "step attempts that failed",
     "retries_put_off": "retries that were due and had to wait, because their step's budget was spent",
+    "attempts_barred": "step attempts that were due and had to wait, because the breaker of their step was open",
+    "breakers_changed": "times that this worker opened, half-opened or closed a breaker",
     "step_timeouts": "step attempts that ran over their deadline",
     "cells_started": "child OS processes started for hard steps",
     "cells_killed": "child OS processes killed with the attempt in them: over its deadline, cancelled, or never begun",

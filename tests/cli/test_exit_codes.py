@@ -43,6 +43,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "repair": ("repair", "torn", "--method", "mended", "--value", "[3]"),
     "migrate": ("migrate",),
     "queue": ("queue", "ls"),
+    "breaker": ("breaker", "ls"),
     "recovery": ("recovery",),
     "clock": ("clock",),
     "completion": ("completion", "bash"),

@@ -18,6 +18,7 @@ from tests.simulator import probes
 
 SCENE = "tests.simulator.scene:scene"
 APART = (
+    "core_breakers:outages",
     "core_damage:damaging",
     "core_failover:failing_over",
     "core_flows:orders",

@@ -32,6 +32,9 @@ SQLITE: dict[str, dict[str, tuple[str, ...]]] = {
         "locked": ("7",), "died": ("7",),
     },
     "queue": {"blocked_by": _TEXT, "who": _TEXT, "why": _TEXT, "turn": _TEXT, "next_at": _NUMBERS[:2]},
+    "circuit": {
+        "state": _TEXT, "reason": _TEXT, "why": _TEXT, "since": _NUMBERS, "until": _NUMBERS, "opened": _NUMBERS,
+    },
 }  # fmt: skip
 """Columns and values; constraints are switched off for them, as whoever edits a file may do."""
 
@@ -62,6 +65,7 @@ POSTGRES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "worker": {"name": _STRANGE, "hosts": _BYTEA, "started_at": _TIMES, "due_at": _TIMES, "beats": ("-1",)},
     "queue": {"blocked_by": _STRANGE, "who": _STRANGE, "why": _STRANGE, "turn": _STRANGE, "next_at": _TIMES},
+    "circuit": {"state": _STRANGE, "reason": _STRANGE, "since": _TIMES, "until": _TIMES, "opened": _INTS},
 }  # fmt: skip
 """The same for PostgreSQL, which keeps its constraints, its types and its encoding."""
 
@@ -76,7 +80,7 @@ def named(values: dict[str, dict[str, tuple[str, ...]]], table: str) -> list[str
 def statement(prefix: str, table: str, damage: str, mark: str) -> str:
     """The SQL that does it to the last row of a process, or to a row by its id or name; ``mark`` is the parameter."""
     what, _, value = damage.partition(": ")
-    key = {"process": "id", "worker": "id", "queue": "name"}.get(table)
+    key = {"process": "id", "worker": "id", "queue": "name", "circuit": "name"}.get(table)
     if key is not None:
         return f"UPDATE {prefix}{table} SET {what} = {value} WHERE {key} = {mark}"  # noqa: S608
     order = "min" if value == "the first" else "max"

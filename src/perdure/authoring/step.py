@@ -21,10 +21,12 @@ from perdure.authoring.queue import Accept, note, routing, task_process, with_nu
 from perdure.authoring.undo import undo_of
 from perdure.clock import Duration
 from perdure.errors import DefinitionError
+from perdure.kernel.breaker import Breaker
 from perdure.kernel.call_shape import CallShape
 from perdure.kernel.declared_error import NOTHING, declared
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
+from perdure.kernel.plain import shown
 from perdure.kernel.policy import OF_RETRY, fitting, setting_of
 from perdure.kernel.process import Process
 from perdure.kernel.retry import Retry
@@ -61,6 +63,7 @@ class Step(Generic[P, R]):
         accept: Accept | None = None,
         cost: int | None = None,
         transaction: bool = False,
+        breaker: Breaker | None = None,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
@@ -77,6 +80,7 @@ class Step(Generic[P, R]):
         self.transaction = joint(self, transaction, hard)
         if self.transaction and timeout == STEP_TIMEOUT_SECONDS:
             timeout = TRANSACTION_TIMEOUT_SECONDS
+        self._depend(breaker)
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
         self.raises = declared(raises, f"{self}") if raises != () else NOTHING
         self.timeout = seconds("timeout", timeout, f"{self}") or STEP_TIMEOUT_SECONDS
@@ -103,6 +107,7 @@ class Step(Generic[P, R]):
         share: str | None = None,
         cost: int | None = None,
         delay: Duration | None = None,
+        breaker: Breaker | None = None,
     ) -> Step[P, R]:
         """The same step with other settings for one place in a workflow; raises DefinitionError.
 
@@ -110,7 +115,8 @@ class Step(Generic[P, R]):
         ``total`` is seconds from the asking to the end, waiting included: with ``total_force=False`` a running attempt
         may still finish after that. ``share`` is on whose account it runs: the shares of a queue with limits take
         turns. ``cost`` is how much it takes of these limits. Before ``delay`` seconds no worker gets it.
-        ``accept="first"`` takes the first answer of any attempt, also of one that was given up.
+        ``accept="first"`` takes the first answer of any attempt, also of one that was given up. ``breaker`` is that of
+        the provider or shard which is asked at this place; a queued step has that of its definition.
         """
         other = copy(self)
         given = {"retry": retry, "timeout": timeout}
@@ -124,7 +130,19 @@ class Step(Generic[P, R]):
         )  # fmt: skip
         other.away = other.routing is not None
         joint(other, self.transaction)
+        if breaker is not None:
+            if other.away:
+                raise DefinitionError(f"{self} is queued: write breaker= at its definition, which its worker reads.")
+            other._depend(breaker)
         return other
+
+    def _depend(self, breaker: Breaker | None) -> None:
+        if breaker is not None and not isinstance(breaker, Breaker):
+            raise DefinitionError(
+                f'{self} has breaker={shown(breaker)}. Write bank = Breaker("bank"), then breaker=bank.'
+            )
+        self.breaker = breaker
+        self.watched = self.transaction or breaker is not None
 
     def by_policy(self, given: Mapping[str, Any]) -> Step[P, R]:
         """The same step with what a policy has given: its ``timeout``, and properties of its retry."""
@@ -199,6 +217,7 @@ def step(
     accept: Accept | None = None,
     cost: int | None = None,
     transaction: bool = False,
+    breaker: Breaker | None = None,
 ) -> _Decorator: ...
 def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
@@ -208,7 +227,8 @@ def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     workflow may catch by name; of any other error it gets a StepError. ``undo`` is the step that undoes it if the
     workflow, or the saga around it, fails or is cancelled. A ``hard`` step runs in a cell, a child OS process that is
     killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only). With ``transaction``
-    what the step writes by ``attempt().connection`` and its result are committed together. Raises DefinitionError.
+    what the step writes by ``attempt().connection`` and its result are committed together. ``breaker`` is the circuit
+    breaker of what the step depends on: while that is open, no attempt is made. Raises DefinitionError.
     """
     if function is not None:
         return Step(function)

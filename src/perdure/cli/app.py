@@ -12,6 +12,7 @@ from typing import Any, Literal
 from cyclopts import App, CycloptsError, Group
 
 from perdure.cli import commands, exit_code, inspect, worker
+from perdure.cli.breaker import breaker
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.plain_output import complain
@@ -68,7 +69,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.repair,
     ),
     "Running": (worker.worker, worker.demo, policy),
-    "Database": (worker.migrate, queue, schedule, recovery, clock),
+    "Database": (worker.migrate, queue, breaker, schedule, recovery, clock),
     "Program": (completion,),
 }
 for place, (title, verbs) in enumerate(GROUPS.items()):

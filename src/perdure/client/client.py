@@ -13,6 +13,7 @@ from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, spli
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.answers import Answers
+from perdure.client.breakers import Breakers
 from perdure.client.clock import Timekeeping
 from perdure.client.handle import Handle
 from perdure.client.local_worker import LocalWorker, NoWorker
@@ -47,8 +48,9 @@ R = TypeVar("R")
 class Client:
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
-    The verbs for a single process are methods of its handle; those for schedules, for queues, for automatic recovery
-    and for the store's clock are methods of ``schedules``, ``queues``, ``recovery`` and ``clock``.
+    The verbs for a single process are methods of its handle; those for schedules, queues, circuit breakers,
+    automatic recovery and the store's clock are methods of ``schedules``, ``queues``, ``breakers``, ``recovery`` and
+    ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -65,6 +67,7 @@ class Client:
         self.results = Results(store, machine, doors.outage, answers)
         self.queues = Queues(store)
         self.recovery = Recovery(store)
+        self.breakers = Breakers(store)
         self.clock = Timekeeping(store)
         self.schedules = Schedules(self)
         self.local: LocalWorker = local or NoWorker()

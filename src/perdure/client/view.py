@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, overload
 
 from perdure.errors import PerdureError
+from perdure.kernel.breaker import BREAKER_MARK, Circuit
 from perdure.kernel.checkpoint import shown
 from perdure.kernel.child import is_task
 from perdure.kernel.diagnosis import NO_QUEUES, next_mover
@@ -87,11 +88,12 @@ async def views(store: Store, rows: Sequence[Process]) -> list[ProcessView]:
 
 
 async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
-    """The queues and loads that tell why some of these processes wait; read only if a task among them waits."""
-    if not any(is_task(row.kind) and row.status is Status.RUNNING and row.owner is None for row in rows):
-        return QueueLoads()
-    queues = tuple(await store.records(Queue))
-    return QueueLoads(queues, tuple(await store.records(Load)) if queues else ())
+    """What tells why some of these processes wait: queues and loads, if a task among them does, and circuits."""
+    resting = [row for row in rows if row.status is Status.RUNNING and row.owner is None]
+    barred = any(BREAKER_MARK in (row.awaiting or "") for row in resting)
+    circuits = tuple(await store.records(Circuit)) if barred else ()
+    queues = tuple(await store.records(Queue)) if any(is_task(row.kind) for row in resting) else ()
+    return QueueLoads(queues, tuple(await store.records(Load)) if queues else (), circuits)
 
 
 def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoads = NO_QUEUES) -> ProcessView:

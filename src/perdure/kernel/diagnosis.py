@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from perdure.errors import PerdureError
 from perdure.kernel.advice import advice
+from perdure.kernel.breaker import BREAKER_MARK
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
@@ -45,6 +46,8 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues:
     if process.reminder:
         return Mover("message", f"it waits for {_told(process) or 'a message'}", process.changed_at, process.due_at)
     due_at = process.due_at or now
+    if barred := queues.barred(process):
+        return Mover("timer", f"it waits, as {barred.text()}", barred.since, barred.until or due_at)
     if due_at <= now:
         if kept := queues.of(process, now):
             return Mover(*kept, due_at)
@@ -65,7 +68,7 @@ def awaited_signals(process: Process) -> list[str]:
 def _told(process: Process) -> str:
     """What a row without an owner waits for; its steps wait for their next attempt."""
     parts = (process.awaiting or "").split(", ")
-    told = ["its timer" if part == "timer" else part for part in parts]
+    told = ["its timer" if part == "timer" else part for part in parts if not part.startswith(BREAKER_MARK)]
     return ", ".join(f"the next attempt of {part}" if part.startswith("step ") else part for part in told)
 
 

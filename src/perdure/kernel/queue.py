@@ -13,6 +13,7 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.kernel.breaker import BREAKER_MARK, Circuit
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.process import Process
 
@@ -171,10 +172,16 @@ class Load(Struct, frozen=True, gc=False):
 
 
 class QueueLoads(Struct, frozen=True):
-    """The queues with limits and their loads, which say why a task does not begin."""
+    """The queues with limits and their loads, which say why a task does not begin; circuits say why a step does not."""
 
     queues: tuple[Queue, ...] = ()
     loads: tuple[Load, ...] = ()
+    circuits: tuple[Circuit, ...] = ()
+
+    def barred(self, process: Process) -> Circuit | None:
+        """The circuit for which the process says that it waits, if it is not closed."""
+        waits = (process.awaiting or "").split(", ")
+        return next((one for one in self.circuits if not one.closed and BREAKER_MARK + one.name in waits), None)
 
     def of(self, process: Process, now: int) -> tuple[str, str] | None:
         """Who moves a due task that its queue holds back, and why it waits, for people; None if the queue does not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import json
 
@@ -35,10 +35,18 @@ class Running(Protocol):
         """A function that tells whether it still cannot begin; None unless it waits for a shortage to end."""
 
 
+class Waiting(NamedTuple):
+    """A step that waits for its next attempt: the ``timer``, the store's time, and the breaker that it waits for."""
+
+    timer: asyncio.TimerHandle
+    at: int
+    breaker: str | None = None
+
+
 class OpenSteps:
     """``asked`` wait for the commit of the turn that asked for them; that of those ``releasing`` is under way or done.
 
-    ``in_flight`` are the attempts under way. ``attempts`` are the last failed ones, ``retries`` the timers of the next
+    ``in_flight`` are the attempts under way. ``attempts`` are the last failed ones, ``retries`` the waits for the next
     ones, ``reported`` is what earlier attempts of open steps have reported. ``origins`` are the runs in which steps
     were first asked for, where that was not always the present one. ``inherited`` are the steps that were open when a
     worker died with the process: None if none died, or once that has been forgotten. ``remembers`` says that there
@@ -56,7 +64,7 @@ class OpenSteps:
         self.releasing: list[Ask[Any]] = []
         self.in_flight: dict[Slot, Running] = {}
         self.attempts: dict[Slot, FailedAttempt] = NOTHING
-        self.retries: dict[Slot, asyncio.TimerHandle] = NOTHING
+        self.retries: dict[Slot, Waiting] = NOTHING
         self.reported: dict[str, Any] = NOTHING
         self.origins: dict[Slot, int] | None = None
         self.inherited: set[Slot] | None = None
@@ -111,7 +119,7 @@ class OpenSteps:
             self.in_flight.clear()
         if self.retries:
             for retry in self.retries.values():
-                retry.cancel()
+                retry.timer.cancel()
             self.retries = NOTHING
 
     # -- from one attempt to the next ------------------------------------------------------------------------------
@@ -123,11 +131,11 @@ class OpenSteps:
         self.attempts[slot] = failed
         self.remembers = True
 
-    def wait(self, slot: Slot, retry: asyncio.TimerHandle) -> None:
-        """Keep the timer of a step's next attempt."""
+    def wait(self, slot: Slot, waiting: Waiting) -> None:
+        """Keep that a step waits for its next attempt, or for its first one."""
         if self.retries is NOTHING:
             self.retries = {}
-        self.retries[slot] = retry
+        self.retries[slot] = waiting
         self.remembers = True
 
     def waited(self, slot: Slot) -> None:
@@ -149,7 +157,7 @@ class OpenSteps:
         if slot in self.attempts:
             del self.attempts[slot]
         if slot in self.retries:
-            self.retries.pop(slot).cancel()
+            self.retries.pop(slot).timer.cancel()
         if self.inherited:
             self.inherited.discard(slot)
         if self.reported:

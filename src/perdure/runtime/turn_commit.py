@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.clock import microseconds
 from perdure.kernel import transition
+from perdure.kernel.breaker import BREAKER_MARK
 from perdure.kernel.command import sooner
 from perdure.kernel.commit import STILL_BUSY, Commit, Outcome, Start
 from perdure.kernel.event import EventType
@@ -103,7 +104,7 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
     if occupied or (outbox is not None and outbox.pending):
         return STILL_BUSY if loop.state is None else Outcome(busy=True, state=loop.state)
     timer = loop.next_timer()
-    times = [steps.attempts[slot].retry_at for slot in steps.retries]
+    times = [waiting.at for waiting in steps.retries.values()]
     if timer is not None:
         times.append(timer[0])
     away = 0 if outbox is None else len(outbox.out)
@@ -115,8 +116,14 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
         wake_at = min(wake_at, time.now() + FARTHEST)
     busy = (wake_at is not None and wake_at - time.now() <= hold) or until(instance) > time.now()
     # What it waits for is written even if it stays in memory, unless it is a timer: then no death counts against it.
-    awaiting = None if busy and wake_at is not None else loop.awaiting()
+    awaiting = None if busy and wake_at is not None else _awaiting(instance)
     return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)
+
+
+def _awaiting(instance: Instance) -> str:
+    """What the process waits for, for people: the breakers first, since the rest may be cut."""
+    breakers = {one.breaker for one in instance.steps.retries.values() if one.breaker is not None}
+    return ", ".join([*(BREAKER_MARK + name for name in sorted(breakers)), instance.loop.awaiting()])
 
 
 def _ending(instance: Instance) -> Outcome:

@@ -28,7 +28,7 @@ from perdure.store.backend import Backend
 from perdure.store.notifications import Listener, StopListening
 
 RowT = TypeVar("RowT", bound=Struct)
-"""A row of a small table: people name and set ``Queue`` rows; ``Load`` and ``Backlog`` rows are counts."""
+"""A row of a small table: people set ``Queue`` rows, breakers ``Circuit`` rows; ``Load`` and ``Backlog`` are counts."""
 
 
 class Overdue(StrEnum):
@@ -170,7 +170,7 @@ class Store(Protocol):
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then.
 
         They are ordered by name. If two callers change the same version of a row, the answer shows whose change counts.
-        Tables of the kernel: ``Queue``; ``Load`` and ``Backlog``, which are counted and not written.
+        Tables of the kernel: ``Queue``, ``Circuit``; ``Load`` and ``Backlog``, which are counted and not written.
         """
 
     async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:

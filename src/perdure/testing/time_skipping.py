@@ -90,7 +90,8 @@ class Skipper:
     def _at_rest(self) -> bool:
         scheduler = self.worker.scheduler
         waits = all(only_waits(one) and one not in scheduler.ready for one in scheduler.instances.values())
-        return scheduler.committer.idle and not scheduler.starting and waits
+        told = not scheduler.agent.pacing.circuits.busy
+        return scheduler.committer.idle and not scheduler.starting and told and waits
 
     async def _due(self) -> list[int] | None:
         """The times at which something is due, all of them later than now; None while anything runs.
@@ -149,7 +150,7 @@ class Skipper:
         """The alarms and retries of the processes that wait in memory."""
         yield from (due for due, _ in self.worker.scheduler.alarms.values())
         for one in self.worker.scheduler.instances.values():
-            yield from (one.steps.attempts[slot].retry_at for slot in one.steps.retries)
+            yield from (waiting.at for waiting in one.steps.retries.values())
 
     # -- what is done about it -------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from perdure.errors import WorkflowMisuse
 from perdure.limits import PAYLOAD_DEPTH
 
 if TYPE_CHECKING:
+    from perdure.kernel.breaker import Breaker
     from perdure.kernel.call_shape import CallShape
     from perdure.kernel.declared_error import Declared
     from perdure.kernel.failure import Failure
@@ -68,7 +69,8 @@ class AskedStep(Askable, Protocol):
     """A step as its worker runs it: the function, how it is called, how long it may take, when it is tried again.
 
     ``hard`` is the isolation of a step that runs in a child OS process, ``transaction`` says that its result is
-    committed together with its effect.
+    committed together with its effect, ``breaker`` is that of what it depends on. ``watched`` says that it has one of
+    the last two.
     """
 
     is_async: bool
@@ -76,6 +78,8 @@ class AskedStep(Askable, Protocol):
     timeout: float
     retry: Retry
     transaction: bool
+    breaker: Breaker | None
+    watched: bool
 
     @property
     def function(self) -> Callable[..., Any]:

@@ -43,6 +43,8 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "cancel": ({"operate"}, lambda engine, id: engine.process(id).cancel()),
     "hold": ({"operate"}, lambda engine, id: engine.process(id).hold()),
     "terminate": ({"operate"}, lambda engine, id: engine.process(id).terminate()),
+    "breakers": ({"look", "operate"}, lambda engine, id: engine.breakers.list()),
+    "open a breaker": ({"operate"}, lambda engine, id: engine.breakers.open("bank")),
     "limit a queue": ({"operate"}, lambda engine, id: engine.queues.limit("bank", concurrency=1)),
     "pause recovery": ({"operate"}, lambda engine, id: engine.recovery.pause()),
 }
@@ -107,7 +109,7 @@ async def test_whoever_may_start_waits_for_the_result_of_a_worker_with_its_own_r
 @pytest.mark.parametrize("role", ["look", "start", "signal", "operate"])
 async def test_no_table_is_open_to_a_client(logins: str, role: str) -> None:
     connection = await asyncpg.connect(login(logins, role))
-    for table in ("process", "event", "message", "worker", "queue", "clock", "key_kept"):
+    for table in ("process", "event", "message", "worker", "queue", "circuit", "clock", "key_kept"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch(f"TABLE perdure.{table}")
     for call in (

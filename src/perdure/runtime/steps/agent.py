@@ -9,24 +9,23 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from perdure import limits
 from perdure.authoring.step import ATTEMPT
-from perdure.clock import SECOND, microseconds
+from perdure.clock import SECOND
 from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import answered
 from perdure.kernel.retry import FailedAttempt
 from perdure.runtime import failure_log
+from perdure.runtime.open_steps import Waiting
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.async_runner import AsyncRunner
 from perdure.runtime.steps.attempt_run import AttemptRun, LeaseLapsed, StepListener
-from perdure.runtime.steps.budget import Budgets
 from perdure.runtime.steps.isolated.pool import ChildPool, HardCall
 from perdure.runtime.steps.isolated.protocol import StepEnded, StepRaised, order
 from perdure.runtime.steps.lingering import Lingering
+from perdure.runtime.steps.pacing import Pacing
 from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.runtime.steps.transactional import TransactionalSteps
 from perdure.turns.loop import Ask
@@ -65,7 +64,8 @@ class Agent:
         self._threads: Threads | None = None
         self._running: dict[AttemptRun, None] = {}  # in the order of their beginning
         self._lingering = Lingering(self.loop)
-        self._budgets = Budgets()
+        self.pacing = Pacing(parts, self)
+        self.succeeded = self.pacing.succeeded
         self.put_off: dict[AttemptRun, None] = {}  # attempts that wait for a shortage to end
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
@@ -77,36 +77,33 @@ class Agent:
         tried = steps.attempts.get(slot)
         if tried is None:
             attempt_run = AttemptRun(self, instance, ask, 1, self.time.last)
-        elif (delay := self._delay(instance, ask, tried)) > 0:
-            steps.wait(slot, self.loop.call_later(delay, self._retry, instance, ask))
+        elif (delay := self.pacing.delay(instance, ask, tried)) > 0:
+            self.wait(instance, ask, steps.attempts[slot].retry_at, delay)
             return
         else:
             attempt_run = AttemptRun(self, instance, ask, tried.attempt + 1, tried.since)
         steps.begin(slot, attempt_run)
         step = ask.step
-        if step.is_async and not (step.away or step.transaction or type(ask) is UndoAsk):  # as most are
+        if step.is_async and not (step.away or step.watched or type(ask) is UndoAsk):  # as most are
             self.began(attempt_run)
             self._async_runner.put(attempt_run)
         else:
-            self._call(attempt_run)
+            self.call(attempt_run)
 
-    def _delay(self, instance: Instance, ask: Ask[Any], tried: FailedAttempt) -> float:
-        """Seconds until the next attempt may begin, as planned at the last failure and by the step's budget."""
-        now = self.time.now()
-        if tried.retry_at > now:
-            return (tried.retry_at - now) / SECOND
-        delay = self._budgets.wait(ask.step, tried, now, self.loop.time(), self.machine.random)
-        if delay > 0:
-            self.telemetry.counters["retries_put_off"] += 1
-            instance.steps.tried(ask.slot, replace(tried, retry_at=now + microseconds(delay)))
-        return delay
+    def wait(self, instance: Instance, ask: Ask[Any], at: int, seconds: float, breaker: str | None = None) -> None:
+        """Begin a step again after so many seconds, which is ``at`` by the store's clock."""
+        timer = self.loop.call_later(seconds, self._retry, instance, ask)
+        instance.steps.wait(ask.slot, Waiting(timer, at, breaker))
 
-    def _call(self, attempt_run: AttemptRun) -> None:
+    def call(self, attempt_run: AttemptRun) -> None:
+        """Run an attempt where its step runs, unless it has to wait for something."""
         ask = attempt_run.ask
         if type(ask) is UndoAsk and self._waits(attempt_run, ask):
             return
         if ask.step.away:
             self.loop.call_soon(self.listener.undo_due, attempt_run.instance, ask)
+        elif ask.step.breaker is not None and self.pacing.bars(attempt_run):
+            return
         elif ask.step.transaction:
             self.transactional_steps.begin(attempt_run)
         elif ask.step.is_async:
@@ -126,7 +123,7 @@ class Agent:
 
     def _go_on(self, attempt_run: AttemptRun) -> None:
         if not attempt_run.over:
-            self._call(attempt_run)
+            self.call(attempt_run)
 
     def began(self, attempt_run: AttemptRun) -> None:
         """An attempt begins, and its time with it."""
@@ -170,9 +167,9 @@ class Agent:
         """Begin the due retries of a process: the store's time was put forward."""
         now = self.time.now()
         steps = instance.steps
-        for slot, retry in list(steps.retries.items()):
-            if steps.attempts[slot].retry_at <= now:
-                retry.cancel()
+        for slot, waiting in list(steps.retries.items()):
+            if waiting.at <= now:
+                waiting.timer.cancel()
                 self._retry(instance, instance.loop.open[slot])
 
     def _ended(self, attempt_run: AttemptRun, result: bytes | None, error: BaseException | StepRaised | None) -> None:
@@ -181,8 +178,8 @@ class Agent:
         if instance.gone:
             return
         if error is None:
-            if self._budgets:
-                self.succeeded(ask)
+            if self.pacing.heeding:
+                self.succeeded(attempt_run)
             instance.deliver(_COMPLETED, ask, result, ours=True)
             self.listener.feed(instance)
             return
@@ -191,8 +188,9 @@ class Agent:
             return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
-        retry_at = self._retry_at(attempt_run, error)
+        retry_at = self.pacing.retry_at(attempt_run, error)
         seconds = None if retry_at is None else (retry_at - self.time.now()) / SECOND
+        self.pacing.failed(attempt_run, error, failure)
         failure_log.attempt_failed(instance.process, ask, failure, seconds)
         if retry_at is None:
             self.listener.step_failed(instance, ask, failure)
@@ -223,7 +221,7 @@ class Agent:
         attempt_run.timer = None
         self.put_off.pop(attempt_run, None)
         if not attempt_run.over:
-            self._call(attempt_run)
+            self.call(attempt_run)
 
     def held_up(self) -> bool:
         """Whether some step may have to wait long before it can begin here."""
@@ -245,21 +243,6 @@ class Agent:
             return self.pool.held_up
         return None
 
-    def succeeded(self, ask: Ask[Any]) -> None:
-        """An attempt has brought a result: that pays for a retry of its step."""
-        self._budgets.earned(ask.step)
-
-    def _retry_at(self, attempt_run: AttemptRun, error: BaseException | StepRaised) -> int | None:
-        """When the next attempt may begin, or None if the policy gives up."""
-        policy = attempt_run.ask.step.retry
-        if not (error.retries if isinstance(error, StepRaised) else policy.retries(error)):
-            return None
-        # The history is ahead of a clock that was set back: a retry follows its failure there too.
-        now = max(self.time.now(), attempt_run.instance.at)
-        spent = (now - attempt_run.since) / SECOND
-        delay = policy.next_delay(attempt_run.number, spent, self.machine.random())
-        return None if delay is None else now + microseconds(delay)
-
     async def close(self) -> None:
         """Cancel what still runs and wait a moment for it; threads cannot be stopped, only left behind."""
         for attempt_run in list(self._running):
@@ -268,6 +251,7 @@ class Agent:
             self._patrol.cancel()
         if self._silent:
             await asyncio.wait(list(self._silent), timeout=1.0)
+        await self.pacing.circuits.close()
         await self.transactional_steps.close()
         if self._threads is not None:
             self._threads.close()

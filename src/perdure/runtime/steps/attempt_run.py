@@ -81,6 +81,12 @@ class Runner(Protocol):
     def began(self, attempt_run: AttemptRun) -> None:
         """An attempt begins, and its time with it."""
 
+    def call(self, attempt_run: AttemptRun) -> None:
+        """Run an attempt where its step runs, unless it has to wait for something."""
+
+    def wait(self, instance: Instance, ask: Ask[Any], at: int, seconds: float, breaker: str | None = None) -> None:
+        """Begin a step again after so many seconds, which is ``at`` by the store's clock."""
+
     def failed(self, attempt_run: AttemptRun, error: BaseException) -> None:
         """An attempt has raised, or could not begin."""
 
@@ -90,7 +96,7 @@ class Runner(Protocol):
     def silenced(self, attempt_run: AttemptRun) -> bool:
         """Whether the answer of an attempt comes too late; if not, no other answer of it counts."""
 
-    def succeeded(self, ask: Ask[Any]) -> None:
+    def succeeded(self, attempt_run: AttemptRun) -> None:
         """An attempt has brought a result."""
 
     def late_for(self, attempt_run: AttemptRun) -> bool:

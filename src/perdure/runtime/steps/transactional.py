@@ -179,7 +179,7 @@ class TransactionalSteps:
             instance = attempt_run.instance
             if not self._agent.silenced(attempt_run):
                 instance.steps.end(attempt_run.ask.slot)
-                self._agent.succeeded(attempt_run.ask)
+                self._agent.succeeded(attempt_run)
             if kept.verdict is StepTransactionVerdict.REFUSED:
                 self._agent.telemetry.counters["commits_refused"] += 1
                 log.info("process %s: a late result was refused, with its effect", id_text(instance.process.id))

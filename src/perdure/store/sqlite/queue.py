@@ -41,7 +41,7 @@ def write(transaction: Transaction, table: type[RowT], changes: Sequence[RowT], 
     if issubclass(table, Clock):
         return clock.rows(transaction.connection, changes)
     for change in changes:
-        if transaction.connection.run(f"write_{table.__name__.lower()}", **asdict(change)) > 0:
+        if transaction.connection.run(f"write_{table.__name__.lower()}", **asdict(change)) > 0 and table is Queue:
             transaction.left_due = True  # what waited in a queue may be due for others now
     return read(transaction.connection, table)
 

@@ -11,6 +11,7 @@ import pytest
 from perdure.clock import SECOND
 from perdure.errors import BadRecord, DamagedRecord, PerdureError, StoreUnavailable
 from perdure.kernel import transition
+from perdure.kernel.breaker import Circuit
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Start, Verdict
 from perdure.kernel.event import Event, EventType
@@ -65,6 +66,13 @@ class Damaged:
         await _answered(trial.store.workers(ended=True), "workers")
         assert len(await trial.store.workers()) >= 1
         assert len(await trial.store.records(Queue)) >= 1
+
+    async def test_a_bad_value_in_a_circuit_is_read_or_refused_with_a_typed_error(self, trial: Trial) -> None:
+        for number, damage in enumerate(trial.ground.damages("circuit")):
+            name = f"bad-{number}"
+            await trial.store.records(Circuit, [Circuit(name, 1, "open", until=1)])
+            await trial.ground.damage(trial.store, name.encode(), "circuit", damage)
+        await _answered(trial.store.records(Circuit), "circuits")
 
     async def test_a_commit_that_its_damaged_row_cannot_match_is_told_from_its_neighbours(self, trial: Trial) -> None:
         worker = await trial.worker()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
+from perdure.kernel.breaker import Circuit
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Status
 from perdure.kernel.queue import Load, Queue
@@ -44,6 +47,28 @@ class Recording:
 
     async def test_what_the_store_keeps_in_a_record_is_not_for_others_to_write(self, trial: Trial) -> None:
         assert await trial.store.records(Queue, [replace(BANK, next_at=77, turn="acme")]) == [BANK]
+
+    async def test_a_circuit_is_written_whole_each_version_once_and_read_again_by_name(self, trial: Trial) -> None:
+        now = await trial.time.now()
+        full = Circuit(
+            "bank", 1, "open", now, now + 1, "é", True, 1, 2, now + 2, 3, 4, "worker", now + 3, "ana", "why", "cli"
+        )
+        bare = Circuit("airport", 1)
+        assert await trial.store.records(Circuit) == []
+        assert await trial.store.records(Circuit, [full, bare]) == [bare, full]
+        assert await trial.store.records(Circuit, [full]) == await trial.store.records(Circuit) == [bare, full]
+        [_, read] = await trial.store.records(Circuit)
+        assert read.forced is True
+        ours, theirs = replace(full, version=2, until=None), replace(full, version=2, failures=99)
+        assert await trial.store.records(Circuit, [ours]) == [bare, ours]
+        assert await trial.store.records(Circuit, [theirs]) == [bare, ours]
+        assert await trial.store.records(Circuit, [replace(full, version=4)]) == [bare, ours]
+        assert await trial.store.records(Circuit, [Circuit("station", 2)]) == [bare, ours], "the first version is one"
+
+    async def test_of_two_who_decide_the_same_of_a_circuit_one_finds_it_written(self, trial: Trial) -> None:
+        both = [Circuit("bank", 1, "half-open", probes=1, worker=name) for name in ("one", "two")]
+        answers = await asyncio.gather(*(trial.store.records(Circuit, [one]) for one in both))
+        assert [one in answer for one, answer in zip(both, answers, strict=True)].count(True) == 1
 
     async def test_what_is_in_hand_of_each_queue_is_counted_by_share_and_cost(self, trial: Trial) -> None:
         worker = await trial.worker()

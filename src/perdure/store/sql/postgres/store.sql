@@ -138,6 +138,9 @@ SELECT * FROM perdure.waiting_letters($1, $2, $3, $4, $5, $6, $7)
 -- name: queues
 SELECT * FROM perdure.queues($1)
 
+-- name: circuits
+SELECT * FROM perdure.circuits($1)
+
 -- name: loads
 SELECT * FROM perdure.loads($1)
 

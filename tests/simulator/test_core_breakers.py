@@ -1,0 +1,20 @@
+"""Circuit breakers in virtual time: no attempt is barred for ever, none is made where none may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.testing.simulator import simulate
+from tests.simulator import core_breakers
+from tests.simulator.core_breakers import outages
+
+
+@pytest.mark.parametrize("first", range(0, 16, 8))
+def test_no_attempt_is_made_while_it_is_open_and_all_ends_when_the_bank_is_back(first: int) -> None:
+    for seed in range(first, first + 8):
+        simulate(outages, seed, workflows=[core_breakers]).check()
+
+
+def test_a_history_with_a_breaker_is_repeated_to_the_byte() -> None:
+    one = simulate(outages, 4, workflows=[core_breakers])
+    assert one.digest() == simulate(outages, 4, workflows=[core_breakers]).digest()
