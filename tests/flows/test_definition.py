@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Retry, flow, testing
+from perdure import Retry, flow, machine, testing
 from perdure.authoring.flow.row import Row
 from perdure.errors import DefinitionError
 from tests.flows.transfer import Transfer
@@ -43,6 +43,12 @@ async def billed(self: Any, id: str) -> None:
     """Ask."""
 
 
+async def repeat_(self: Any) -> flow.Happened:
+    """Let happen what has happened; its name elsewhere is another one."""
+    happened: flow.Happened = self.again() if self.total.closed != 7 else self.total.open
+    return happened
+
+
 async def punctual_(self: Any) -> None:
     """Look at the clock of the machine."""
     datetime.now(UTC)
@@ -63,6 +69,8 @@ again = flow.event(nothing)
 again.name = "again"
 NO_TEXT: Any = 5
 NO_ERROR: Any = "Declined"
+repeat = flow.action(repeat_)
+repeat.name = "repeat"
 punctual = flow.action(punctual_)
 punctual.name = "punctual"
 other = flow.State()
@@ -181,6 +189,23 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
             again=again,
         ),
         r"request bill may lead to 'paid', which no row expects in other or after it\. Add flow\.on\(paid, in_=other\)",
+    ),
+    "an event that is returned and that no row expects": (
+        lambda: sale(
+            flow.on(begun).to(other),
+            flow.on(again, in_=other).to(Sale.open).do(Sale.bill, repeat),
+            PAID,
+            LATE,
+            UNBILLED,
+            other=other,
+            again=again,
+            repeat=repeat,
+        ),
+        r"action repeat may lead to 'again', which no row expects in open or after it\. Add flow\.on\(again",
+    ),
+    "a beginning of a machine": (
+        lambda: type("Shop", (Sale,), {"begun": machine.init(nothing)}),
+        r"marked @machine\.init\. Mark it @flow\.init",
     ),
     "a name without a beginning": (
         lambda: type("Part", (flow.Flow,), {}, name="part"),

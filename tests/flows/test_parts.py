@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure import Handle, ProcessFailed, Status, flow, testing
+from perdure import Handle, ProcessFailed, Retry, Search, Status, attempt, flow, machine, step, tell, testing
 from tests.flows.transfer import ask, asked, position, sent
 from tests.runtime.conftest import LIMIT, Open, until
 
@@ -127,3 +127,96 @@ async def test_a_called_flow_that_takes_too_long_is_cancelled_and_the_timeout_is
         account = engine.process(flow.process_of(sent[1][1]))
         assert (await account.status()).status is Status.CANCELLED
         assert (await position(visa))["state"] == "refused"
+
+
+class Delivery(flow.Flow):
+    """A flow that another one asks for, and that tells it how it has ended."""
+
+    asked_by: str = ""
+    code: str = ""
+
+    underway = flow.State(timeout=3600)
+    over = flow.State(terminal=True, result="code")
+
+    @flow.init
+    def ordered(self, asked_by: str) -> None:
+        self.asked_by = asked_by
+
+    @flow.event
+    def brought(self) -> None:
+        self.code = "BROUGHT"
+
+    @flow.action
+    async def report(self) -> None:
+        tell(flow.process_of(self.asked_by), "answer", [self.asked_by, self.code or "LOST"])
+
+    behaviour = flow.table(
+        flow.on(ordered).to(underway),
+        flow.any_of(brought, underway.timed_out, in_=underway).to(over).do(report),
+    )
+
+
+@step(retry=Retry.NONE)
+async def begin_delivery(id: str) -> str:
+    """Begin the other flow, whose key is the question: asked again, it is the same one."""
+    sent.append(("delivery", id))
+    return (await attempt().engine.start(Delivery.ordered.options(key=id), id)).id
+
+
+class Purchase(flow.Flow):
+    """It goes on hearing what comes while the flow that it asked for goes on."""
+
+    wishes: list[str] = machine.field(default_factory=list)
+
+    waiting = flow.State()
+    happy = flow.State(terminal=True, result="wishes")
+    sorry = flow.State(terminal=True, result="wishes")
+
+    @flow.init
+    def made(self) -> None:
+        pass
+
+    @flow.event
+    def wished(self, wish: str) -> None:
+        self.wishes.append(wish)
+
+    @flow.event
+    def here(self) -> None:
+        pass
+
+    @flow.event
+    def lost(self) -> None:
+        pass
+
+    @flow.request(timeout=7200, retry=Retry(attempts=2, first=60, jitter=0), answers={"BROUGHT": here}, default=lost)
+    async def delivery(self, id: str) -> None:
+        await begin_delivery(id)
+
+    behaviour = flow.table(
+        flow.on(made).to(waiting).do(delivery),
+        flow.on(wished, in_=waiting),
+        flow.on(here, in_=waiting).to(happy),
+        flow.any_of(lost, delivery.timed_out, in_=waiting).to(sorry),
+    )
+
+
+async def test_a_flow_that_is_asked_for_tells_its_end_as_an_answer_and_its_asker_hears_others_meanwhile(
+    opened: Open,
+) -> None:
+    engine, _ = await opened(work=True)
+    purchase = await engine.start(Purchase.made)
+    await until(lambda: sent)
+    assert await purchase.call(Purchase.wished, "a card") == "waiting"
+    delivery = await engine.handle(Delivery.ordered, sent[0][1])
+    await delivery.signal(Delivery.brought)
+    assert await purchase.result(LIMIT) == ["a card"]
+    assert await delivery.result(LIMIT) == "BROUGHT"
+
+
+async def test_a_flow_that_is_asked_for_again_is_the_same_one() -> None:
+    async with testing.engine() as engine:
+        purchase = await engine.start(Purchase.made)
+        assert await purchase.result() == []
+        assert (await position(purchase))["state"] == "sorry"
+        assert len(sent) == 2
+        assert len(await engine.list(Search(kind="Delivery"))) == 1

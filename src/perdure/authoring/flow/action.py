@@ -6,8 +6,9 @@ as a message: until then it may be sent again.
 
 from __future__ import annotations
 
+import dis
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from copy import copy
 from types import FunctionType
 from typing import Any, TypeAlias, overload
@@ -30,7 +31,7 @@ Send: TypeAlias = Callable[[Any, str], Coroutine[Any, Any, None]]
 class Action(Timed):
     """A method marked with :func:`action`, as its class shows it. On an object it is the plain method.
 
-    ``mentions`` are the names that its code uses: among them those of the events that it returns.
+    ``mentions`` are the names that its code looks up in ``self``: among them those of the events that it returns.
     """
 
     mark = "action"
@@ -55,7 +56,7 @@ class Action(Timed):
         self.answers = AnswerCodes(where, answers or {}, default)
         self.errors = dict(errors or {})
         self.expected = tuple(self.errors)
-        self.mentions = frozenset(function.__code__.co_names)
+        self.mentions = frozenset(_own_names(function))
         for error, event in self.errors.items():
             if not (isinstance(error, type) and issubclass(error, Exception) and isinstance(event, FlowEvent)):
                 raise DefinitionError(f"{where} has errors={{{error!r}: {event!r}}}. Give error classes with events.")
@@ -102,6 +103,17 @@ class FlowRequest(Action):
                 f"{self.function.__qualname__} has retry={retry!r:.100}. Write retry=Retry(attempts=3)."
             )
         self.retry = retry
+
+
+def _own_names(function: FunctionType) -> Iterator[str]:
+    """The names that the code of a method looks up in its object."""
+    own, looked_up = function.__code__.co_varnames[0], None
+    for one in dis.get_instructions(function):
+        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and looked_up == own:
+            yield str(one.argval)
+        looked_up = None
+        if one.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):  # Python 3.13 loads two variables at once
+            looked_up = one.argval[-1] if isinstance(one.argval, tuple) else one.argval
 
 
 @overload

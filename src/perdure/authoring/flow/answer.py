@@ -1,4 +1,4 @@
-"""AnswerCodes of outside systems and of the flow's own actions: to which event each of them leads."""
+"""Answers of outside systems and of the flow's own actions: to which event each of them leads."""
 
 from __future__ import annotations
 

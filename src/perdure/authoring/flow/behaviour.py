@@ -42,7 +42,7 @@ class Behaviour:
     @property
     def beginnings(self) -> list[Row]:
         """The rows for the beginning of a flow."""
-        return [row for row in self.rows if any(isinstance(one, FlowInit) for one in row.triggers)]
+        return [row for row in self.rows if row.begins]
 
     @property
     def open_states(self) -> list[State]:
@@ -59,7 +59,7 @@ class Behaviour:
 
     def resolve(self) -> None:
         """Find the row for each state and event, and the settings of each request that a row leads to."""
-        others = [row for row in self.rows if row not in self.beginnings]
+        others = [row for row in self.rows if not row.begins]
         for row in [*(row for row in others if row.states), *(row for row in others if not row.states)]:
             for state in self.states_of(row):
                 for name in row.names:

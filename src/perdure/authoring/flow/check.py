@@ -7,7 +7,6 @@ from typing import Any
 
 from perdure.authoring.flow.action import FlowRequest
 from perdure.authoring.flow.behaviour import Behaviour
-from perdure.authoring.flow.event import FlowInit
 from perdure.authoring.flow.position import ABORTED
 from perdure.authoring.flow.row import Row
 from perdure.authoring.flow.state import TimedOut
@@ -168,8 +167,3 @@ def _check_outcomes(behaviour: Behaviour, row: Row) -> None:
                         f"{action!r} may lead to {name!r}, which no row expects in {target.name} or after it. "
                         f"Add flow.on({name}, in_={target.name}).",
                     )
-
-
-def is_beginning(row: Row) -> bool:
-    """Whether a row says how a flow begins."""
-    return isinstance(row.triggers[0], FlowInit)

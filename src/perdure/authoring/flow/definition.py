@@ -9,11 +9,12 @@ from perdure.authoring.flow import drawing
 from perdure.authoring.flow.answer import Answer
 from perdure.authoring.flow.behaviour import Behaviour
 from perdure.authoring.flow.check import check
-from perdure.authoring.flow.event import FlowInit, Happened, sent
+from perdure.authoring.flow.event import FlowInit, sent
 from perdure.authoring.flow.position import FlowPosition
 from perdure.authoring.flow.reaction import Reaction
 from perdure.authoring.machine import Machine, timer
 from perdure.authoring.machine.definition import field
+from perdure.authoring.machine.method import InitMethod
 from perdure.errors import DefinitionError
 
 
@@ -49,13 +50,18 @@ class Flow(Machine):
     Raises DefinitionError.
     """
 
-    __flow__: ClassVar[FlowKind]
+    __flow__: ClassVar[Behaviour]
     flow: FlowPosition = field(default_factory=FlowPosition)
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        if any(isinstance(one, FlowInit) for base in cls.__mro__ for one in vars(base).values()):
-            cls.__flow__ = FlowKind(cls)
-        elif getattr(cls, "__flow__", None) is None and settings:
+        beginnings = [one for base in cls.__mro__ for one in vars(base).values() if isinstance(one, InitMethod)]
+        if any(not isinstance(one, FlowInit) for one in beginnings):
+            raise DefinitionError(f"{cls.__qualname__} has a method marked @machine.init. Mark it @flow.init.")
+        if beginnings:
+            cls.__flow__ = Behaviour(cls)
+            fields = {name for name in get_type_hints(cls) if name not in Flow.__annotations__}
+            check(cls.__flow__, RESERVED, fields)
+        elif settings and not hasattr(cls, "__flow__"):
             raise DefinitionError(f"{cls.__qualname__} has no method marked @flow.init, so it has no name or version.")
         super().__init_subclass__(**settings)
 
@@ -66,54 +72,40 @@ class Flow(Machine):
         As a call it is refused if no such request is open, or such an answer is unknown; as a signal it is then kept
         among the unexpected.
         """
-        return await Reaction(self, self.__flow__.behaviour).answered(id, Answer(code, reason, value))
+        return await self._reaction().answered(id, Answer(code, reason, value))
 
     @sent
     async def abort(self, why: str) -> str:
         """End the flow as failed, in the state ``aborted``: its times and requests count no more."""
-        return await Reaction(self, self.__flow__.behaviour).abort(why)
+        return await self._reaction().abort(why)
 
     @timer
     async def due(self) -> None:
         """A time has come: a state or a request has timed out, or a request is sent again."""
-        await Reaction(self, self.__flow__.behaviour).come_due()
+        await self._reaction().come_due()
 
     @classmethod
     def diagram(cls) -> str:
         """The flow as a Mermaid state diagram."""
-        return drawing.diagram(cls.__flow__.behaviour)
+        return drawing.diagram(cls.__flow__)
 
     @classmethod
     def table(cls) -> str:
         """The flow's behaviour as a Markdown table."""
-        return drawing.table(cls.__flow__.behaviour)
+        return drawing.table(cls.__flow__)
 
     @classmethod
     def scenario(cls) -> str:
         """A skeleton of tests, as Python text: one for each way to an end, with ``...`` where values belong."""
-        return drawing.scenario(cls.__flow__.behaviour)
+        return drawing.scenario(cls.__flow__)
+
+    def _reaction(self) -> Reaction:
+        return Reaction(self, self.__flow__)
 
     @classmethod
     def _code(cls) -> list[FunctionType]:
-        return cls.__flow__.behaviour.functions
+        return cls.__flow__.functions
 
 
 RESERVED = {name: value for name, value in vars(Flow).items() if not name.startswith("__")}
 """What every flow has, and no flow may have otherwise."""
-
-
-class FlowKind:
-    """What the methods of a flow's class do, by its behaviour. Raises DefinitionError for one that cannot be meant."""
-
-    def __init__(self, kind: type[Flow]) -> None:
-        self.behaviour = Behaviour(kind)
-        fields = {name for name in get_type_hints(kind) if name not in Flow.__annotations__}
-        check(self.behaviour, RESERVED, fields)
-
-    async def begin(self, flow: Flow) -> None:
-        """Begin the flow, whose fields have their first values."""
-        await Reaction(flow, self.behaviour).begin()
-
-    async def react(self, flow: Flow, happened: Happened) -> str:
-        """Let the flow react to an event from outside; returns the name of its state after that."""
-        return await Reaction(flow, self.behaviour).react(happened)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from perdure.authoring.flow.action import Action, FlowRequest
 from perdure.authoring.flow.answer import OTHER
 from perdure.authoring.flow.behaviour import Behaviour
-from perdure.authoring.flow.check import is_beginning
 from perdure.authoring.flow.event import FlowEvent
 from perdure.authoring.flow.row import Row
 from perdure.authoring.flow.state import State, TimedOut
@@ -24,7 +23,7 @@ def diagram(behaviour: Behaviour) -> str:
     lines = ["stateDiagram-v2"]
     for row in behaviour.rows:
         does = f" / {', '.join(one.name for one in row.actions)}" if row.actions else ""
-        starts = ["[*]"] if is_beginning(row) else [state.name for state in row.states] or [ANYWHERE]
+        starts = ["[*]"] if row.begins else [state.name for state in row.states] or [ANYWHERE]
         for start in starts:
             lines.append(f"    {start} --> {row.target.name if row.target else start}: {row.label}{does}")
     lines += [f"    {state.name} --> [*]" for state in behaviour.states.values() if state.terminal]
@@ -35,7 +34,7 @@ def table(behaviour: Behaviour) -> str:
     """The rows, then the states with what they mean."""
     lines = ["| in state | on | to | do |", "|---|---|---|---|"]
     for row in behaviour.rows:
-        where = ", ".join(state.name for state in row.states) or ("" if is_beginning(row) else "any")
+        where = ", ".join(state.name for state in row.states) or ("" if row.begins else "any")
         does = [one.name for one in row.actions] + [f"stop {one.name}" for one in row.stopped]
         lines.append(_line(where, row.label, row.target.name if row.target else "(stays)", ", ".join(does)))
     lines += ["", "| state | phase | timeout | end |", "|---|---|---|---|"]

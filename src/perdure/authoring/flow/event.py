@@ -82,7 +82,7 @@ def plain(function: Any, mark: str) -> FunctionType:
 def _reacting(event: FlowEvent[...], body: FunctionType) -> Callable[..., Any]:
     @wraps(body)
     async def react(self: Any, *args: Any, **kwargs: Any) -> str:
-        state: str = await self.__flow__.react(self, Happened(event.name, args, kwargs))
+        state: str = await self._reaction().react(Happened(event.name, args, kwargs))
         return state
 
     react.__annotations__ = {**body.__annotations__, "return": str}
@@ -93,7 +93,7 @@ def _beginning(body: FunctionType) -> Callable[..., Any]:
     @wraps(body)
     async def begin(self: Any, *args: Any, **kwargs: Any) -> None:
         body(self, *args, **kwargs)
-        await self.__flow__.begin(self)
+        await self._reaction().begin()
 
     return begin
 

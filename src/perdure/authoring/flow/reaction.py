@@ -338,7 +338,7 @@ class Reaction:
 
     def _leads_on(self, timeout: str) -> bool:
         row = self.behaviour.of.get((self.position.state, timeout))
-        return row is not None and row.target is not None
+        return row is not None and row.target is not None and not row.together
 
 
 _aborted = State(terminal=True, failed=True, phase="ABORTED")

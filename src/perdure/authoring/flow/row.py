@@ -61,6 +61,11 @@ class Row:
         return same
 
     @property
+    def begins(self) -> bool:
+        """Whether it says how a flow begins."""
+        return any(isinstance(one, FlowInit) for one in self.triggers)
+
+    @property
     def names(self) -> list[str]:
         """The names of its events."""
         return [one.name for one in self.triggers]
