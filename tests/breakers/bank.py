@@ -44,7 +44,7 @@ pay_in_thread = step(retry=EAGER, breaker=BANK, name="pay_in_thread")(in_a_threa
 pay_quickly = step(
     retry=EAGER, breaker=Breaker("bank", failures=3, open_for=0.05, factor=1), name="pay_quickly", timeout=5
 )(ask)
-pay_in_time = step(retry=Retry(attempts=9, first=0.0, total=0.2), breaker=BANK, name="pay_in_time")(ask)
+pay_in_time = step(retry=Retry(attempts=9, first=0.0, total=50.0), breaker=BANK, name="pay_in_time")(ask)
 pay_in_queue = step(retry=EAGER, breaker=BANK, queue="tills", name="pay_in_queue")(ask)
 other = step(name="other")(ask)
 

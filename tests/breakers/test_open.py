@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure import Retry, Unavailable, limits, step, testing, workflow
+from perdure import Retry, limits, step, testing, workflow
 from perdure.authoring.step import Step
 from perdure.clock import SECOND
-from perdure.errors import DefinitionError, ProcessFailed
+from perdure.errors import DefinitionError, ProcessFailed, Unavailable
 from perdure.kernel.event import EventType
 from perdure.store.base import Search
 from tests.breakers.bank import (
@@ -99,6 +99,22 @@ async def test_all_workers_share_it(opened: Open) -> None:
     assert (await later.status()).status == (await handle.status()).status == "running"
 
 
+async def test_a_worker_that_knows_it_as_closed_looks_again_before_an_attempt(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BREAKER_LOOK_SECONDS", 0.0)
+    one, _ = await opened(work=True, workflows=ALL)
+    two, _ = await opened(work=True, workflows=ALL)
+    trouble.clear()
+    assert await (await two.start(paying, 0)).result(LIMIT) == 0
+    trouble[:] = [ConnectionError()]
+    await one.start(paying, 1)
+    await until(lambda: one.metrics()["attempts_barred"] >= 1)
+    await two.start(paying, 2)
+    await until(lambda: two.metrics()["attempts_barred"] >= 1)
+    assert calls == {0: 1, 1: 3}
+
+
 async def test_two_workers_count_together(opened: Open) -> None:
     one, _ = await opened(work=True, workflows=ALL)
     two, _ = await opened(work=True, workflows=ALL)
@@ -164,11 +180,13 @@ async def test_an_attempt_over_its_deadline_is_a_failure_of_the_dependency(opene
     assert engine.metrics()["step_timeouts"] == 3
 
 
-async def test_the_total_of_a_policy_ends_the_wait_with_the_last_error(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=ALL)
-    handle = await engine.start(paying_in_time, 1)
-    with pytest.raises(ProcessFailed, match="secret"):
-        await handle.result(LIMIT)
+async def test_the_total_of_a_policy_ends_the_wait_with_the_last_error() -> None:
+    async with testing.engine(workflows=ALL) as engine:
+        began = engine.now()
+        handle = await engine.start(paying_in_time, 1)
+        with pytest.raises(ProcessFailed, match="secret"):
+            await handle.result(LIMIT)
+        assert 50 <= (engine.now() - began).total_seconds() < 60
     assert calls == {1: 3}
 
 

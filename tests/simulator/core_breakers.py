@@ -55,7 +55,8 @@ class Bank:
         if not cls._calm():
             return
         ago = (now - since) / 1_000_000
-        barred = state == "open" and (forced or (until or 0) > now) and ago > LOOKED_SECONDS
+        may = state != "open" and not (state == "half-open" and forced)
+        barred = not may and (forced or (until or 0) > now) and ago > LOOKED_SECONDS
         cls._require("breaker_bars", not barred, f"an attempt was made {ago:.1f} s after the breaker had opened")
         if state == "half-open":
             cls.probes[opened, until or 0] += 1
@@ -116,7 +117,7 @@ async def outages(cluster: Cluster) -> None:
             Bank.away, Bank.closed = True, 0
             await asyncio.sleep(cluster.pick((20, 5, 60)))
             Bank.away = False
-            if cluster.chance(0.2):
+            if cluster.chance(0.5):
                 await cluster.client.breakers.open("bank", who="anna", why="the bank is moving")
                 await asyncio.sleep(cluster.pick((8, 20)))
                 await cluster.client.breakers.reset("bank", who="anna")

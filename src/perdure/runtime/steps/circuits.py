@@ -57,7 +57,7 @@ class Circuits:
         self._asking: list[AttemptRun] = []
         self._news: dict[str, tuple[Breaker, list[News]]] = {}
         self._telling: set[str] = set()
-        self._passing: AttemptRun | None = None
+        self._answered = False  # what is known is as fresh as can be, however long the store has taken to answer
         self._first: dict[str, tuple[int, bytes, Slot]] = {}
         self._mark = parts.incarnation
         self._task: asyncio.Task[None] | None = None
@@ -74,11 +74,11 @@ class Circuits:
 
     def stop(self, attempt_run: AttemptRun) -> bool:
         """Whether an attempt is not made now: it waits for its breaker, or for what the store says of that."""
-        if type(attempt_run) is Probe or attempt_run is self._passing:
+        if type(attempt_run) is Probe:
             return False
         breaker = breaker_of(attempt_run)
         telling = breaker.name in self._news or breaker.name in self._telling
-        if not telling and self._time.monotonic() < self._fresh_until:
+        if self._answered or (not telling and self._time.monotonic() < self._fresh_until):
             circuit = self._of(breaker.name)
             if circuit.closed:
                 return False
@@ -178,13 +178,15 @@ class Circuits:
         if probe is not None:
             attempt_run = Probe(attempt_run, probe)
             instance.steps.begin(ask.slot, attempt_run)
-        elif not self.closed(breaker_of(attempt_run)):
-            instance.steps.end(ask.slot)
-            self._runner.listener.step_due(instance, ask)
-            return
-        self._passing = attempt_run
-        self._runner.call(attempt_run)
-        self._passing = None
+        self._answered = True
+        try:
+            if probe is not None or self.closed(breaker_of(attempt_run)):
+                self._runner.call(attempt_run)
+            else:
+                instance.steps.end(ask.slot)
+                self._runner.listener.step_due(instance, ask)
+        finally:
+            self._answered = False
 
     async def _settled(
         self, asking: list[AttemptRun], news: dict[str, tuple[Breaker, list[News]]]
