@@ -139,6 +139,8 @@ class BlockingHandle(Generic[ResultT]):
     restart_from = _verb(Handle.restart_from)
     set_result = _verb(Handle.set_result)
     skip = _verb(Handle.skip)
+    remove = _verb(Handle.remove)
+    release_key = _verb(Handle.release_key)
 
 
 class BlockingPart(Generic[Holder]):

@@ -199,7 +199,7 @@ class Results:
         self._there |= found
         for id in (id for id in ids if id not in found):
             self._leave(id)
-            gone = ProcessNotFound(f"no process has the id {id_text(id)} any more; retention may have removed it")
+            gone = ProcessNotFound(f"no process has the id {id_text(id)} any more: it was removed")
             for future in self._waiters.pop(id, ()):
                 if not future.done():
                     future.set_exception(gone)

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from perdure.errors import BadRecord
 from perdure.kernel.child import is_task
-from perdure.kernel.commit import Commit, CommitAnswer, Start, Verdict
+from perdure.kernel.commit import Commit, CommitAnswer, Removal, Start, Verdict
 from perdure.kernel.message import Message
 from perdure.kernel.process import FINAL, Status
-from perdure.store.sqlite import queue, row, send, start
+from perdure.store.sqlite import queue, row, send, start, upkeep
 from perdure.store.sqlite.row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
 from perdure.store.sqlite.writer import Collision, Transaction
 
@@ -51,7 +51,7 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
         if n in odd:
             token, version, inbox = odd[n]
             if token != commit.token or version != commit.version:
-                known = token is not None and _known(transaction, commit)
+                known = _known(transaction, commit, there=token is not None)
                 answers[n] = CommitAnswer(Verdict.APPLIED if known else Verdict.REFUSED, inbox or 0, now)
                 continue
         verdict = _verdict(commit, inbox, now)
@@ -66,6 +66,19 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
             "the row of a process holds a value that no commit can match; repair the row, or end the process: "
             "`perdure terminate`"
         ) from None
+    return answers
+
+
+def commit_and_remove(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
+    """Write a batch, then remove what its commits remove: a process goes after its last messages were sent."""
+    answers = commit(transaction, commits)
+    for one, answer in zip(commits, answers, strict=True):
+        if answer.verdict is not Verdict.APPLIED:
+            continue
+        if one.removes is Removal.PROCESS:
+            upkeep.remove(transaction.connection, [one.after.id])
+        elif one.removes is Removal.KEY:
+            transaction.connection.run("release_key", process=one.after.id)
     return answers
 
 
@@ -96,12 +109,14 @@ def _verdict(commit: Commit, inbox: int, now: int) -> Verdict:
     return Verdict.APPLIED
 
 
-def _known(transaction: Transaction, commit: Commit) -> bool:
-    """Whether a commit whose fence does not fit was applied before (rule 5).
+def _known(transaction: Transaction, commit: Commit, *, there: bool) -> bool:
+    """Whether a commit whose fence does not fit was applied before (rule 5); ``there`` is whether the row is.
 
     Its first event is compared whole, since two commands that were made from the same row have the same token and
     version. For a commit without events, the row's token and version are compared.
     """
+    if not there or commit.removes is Removal.PROCESS:
+        return not there and commit.removes is Removal.PROCESS
     after = commit.after
     if not commit.events:
         return transaction.connection.one("read_fence", id=after.id) == (after.token, after.version)

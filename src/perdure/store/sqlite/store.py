@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure.clock import SECOND, Computer
 from perdure.errors import StoreError
 from perdure.kernel.claim import Claim, ClaimAnswer
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, removes
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
@@ -245,7 +245,7 @@ class SqliteStore:
         if not commits:
             return []
         soon = self._clock.now() + SECOND
-        due = done = False
+        due, done, removing = False, False, any(map(removes, commits))
         for commit in commits:
             after = commit.after
             if commit.attributes_set and after.attributes is not None:
@@ -259,14 +259,14 @@ class SqliteStore:
             due = due or after.token != commit.token  # the worker that held it is notified that it has lost it
         answers = await self._writer.write_all(
             commits,
-            sqlite_commit.commit,
-            at_once=sqlite_commit.commit_at_once,
+            sqlite_commit.commit_and_remove if removing else sqlite_commit.commit,
+            at_once=None if removing else sqlite_commit.commit_at_once,
             due=due,
             done=done,
             notification=of_commits,
         )
         if self._remembers:
-            self.lineage.committed(commits, answers)
+            self.lineage.committed(commits, answers, removing=removing)
         self._tell()
         return answers
 

@@ -73,9 +73,14 @@ def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int
         return 0
     if kept:
         connection.write("keep_keys", 5, kept)
-    connection.write("prune_messages", 1, gone)
-    connection.write("prune_events", 1, gone)
-    return connection.write("prune_processes", 1, gone)
+    return remove(connection, gone)
+
+
+def remove(connection: Connection, ids: list[Any]) -> int:
+    """Delete processes with their messages and events."""
+    connection.write("prune_messages", 1, ids)
+    connection.write("prune_events", 1, ids)
+    return connection.write("prune_processes", 1, ids)
 
 
 def reopened(connection: Connection, before: int, limit: int, behind: bytes | None) -> tuple[list[bytes], bytes | None]:

@@ -154,6 +154,9 @@ DELETE FROM message WHERE process IN (VALUES /* each */ (?) /* end */)
 -- name: prune_processes
 DELETE FROM process WHERE id IN (VALUES /* each */ (?) /* end */)
 
+-- name: release_key
+UPDATE process SET key = NULL WHERE id = :process
+
 -- name: find_reopened
 -- A page of unfinished processes with former runs, by id, and whether the oldest of them ended by a time. The present run
 -- and the one before it stay.
