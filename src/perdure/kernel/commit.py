@@ -137,6 +137,7 @@ class Outcome(Struct, frozen=True, gc=False):
 
     ``busy``: steps are in flight, or the next event is so near that the owner keeps the row. ``wake_at``: the
     earliest timer or retry (microseconds), if any. ``awaiting``: what the process waits for, for people.
+    ``removes``: what goes with the end of the process.
     """
 
     status: Status = Status.RUNNING
@@ -146,6 +147,7 @@ class Outcome(Struct, frozen=True, gc=False):
     state: bytes | None = None
     result: bytes | None = None
     error: bytes | None = None
+    removes: Removal | None = None
 
 
 STILL_BUSY = Outcome(busy=True)
