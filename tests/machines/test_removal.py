@@ -14,7 +14,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.store.base import Search
 from tests.machines.account import book, waits
-from tests.runtime.conftest import LIMIT, Open, until_row
+from tests.runtime.conftest import LIMIT, Open, until_gone, until_row
 
 HOUR = 3600
 
@@ -198,9 +198,8 @@ async def test_a_removal_survives_the_worker(opened: Open, monkeypatch: Any) -> 
     await engine.close(0)
     again, _ = await opened(work=True)
     for handle in (now, later):
-        async with asyncio.timeout(LIMIT):
-            while not await gone(again, handle):
-                await asyncio.sleep(0.005)
+        await until_gone(again, handle.id)
+        assert await gone(again, handle)
 
 
 async def test_who_waits_for_the_end_of_a_machine_that_goes_hears_of_it(opened: Open, monkeypatch: Any) -> None:
@@ -225,6 +224,5 @@ async def test_a_machine_that_waits_for_its_removal_folds_its_history(opened: Op
     assert await guest.call(Visit.leave) == 4
     await engine.close(0)
     again, _ = await opened(work=True)
-    async with asyncio.timeout(LIMIT):
-        while not await gone(again, guest):
-            await asyncio.sleep(0.005)
+    await until_gone(again, guest.id)
+    assert await gone(again, guest)

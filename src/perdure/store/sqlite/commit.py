@@ -51,7 +51,9 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
         if n in odd:
             token, version, inbox = odd[n]
             if token != commit.token or version != commit.version:
-                known = _known(transaction, commit, there=token is not None)
+                known = token is not None and _known(transaction, commit)
+                gone = token is None and commit.removes is Removal.PROCESS  # it was removed before
+                known = known or gone
                 answers[n] = CommitAnswer(Verdict.APPLIED if known else Verdict.REFUSED, inbox or 0, now)
                 continue
         verdict = _verdict(commit, inbox, now)
@@ -109,14 +111,14 @@ def _verdict(commit: Commit, inbox: int, now: int) -> Verdict:
     return Verdict.APPLIED
 
 
-def _known(transaction: Transaction, commit: Commit, *, there: bool) -> bool:
-    """Whether a commit whose fence does not fit was applied before (rule 5); ``there`` is whether the row is.
+def _known(transaction: Transaction, commit: Commit) -> bool:
+    """Whether a commit whose fence does not fit was applied before (rule 5).
 
     Its first event is compared whole, since two commands that were made from the same row have the same token and
     version. For a commit without events, the row's token and version are compared.
     """
-    if not there or commit.removes is Removal.PROCESS:
-        return not there and commit.removes is Removal.PROCESS
+    if commit.removes is Removal.PROCESS:
+        return False  # its row would not be there
     after = commit.after
     if not commit.events:
         return transaction.connection.one("read_fence", id=after.id) == (after.token, after.version)
