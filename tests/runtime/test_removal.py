@@ -15,7 +15,7 @@ from perdure.errors import IllegalMove, ProcessCancelled, ProcessNotFound
 from perdure.kernel.process import Status
 from perdure.store.base import Search
 from perdure.testing.faults import Gate, Outage
-from tests.runtime.conftest import LIMIT, Open, until
+from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.errand import FLOWS, done, errand, forget, gates, sound, waiting
 
 
@@ -173,3 +173,24 @@ async def test_a_released_key_begins_another_process_and_the_old_one_stays(opene
         await handle.release_key()
     with pytest.raises(IllegalMove, match="cannot release the key of a process that is running"):
         await again.release_key()
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_process_with_many_former_runs_is_removed_in_several_transactions(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    for place in ("perdure.limits.PRUNED_EVENTS", "perdure.store.sqlite.upkeep.EVENTS_PRUNED_AT_ONCE"):
+        monkeypatch.setattr(place, 2)
+    engine, store = await opened(work=True, workflows=FLOWS)
+    handle = await waiting(engine)
+    for _ in range(4):
+        await handle.restart()
+    await until_row(engine, handle.id, lambda row: row.awaiting == "signal go" and row.owner is None)
+    if not force:
+        await handle.terminate()
+    await handle.remove(force=force)
+    assert sum(name == "prune" for name, _ in store.calls) > 2
+    for run in range(1, 6):
+        assert await store.history(handle.id_bytes, run) == []
+    with pytest.raises(ProcessNotFound):
+        await handle.status()

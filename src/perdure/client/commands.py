@@ -280,12 +280,24 @@ class Commands(Reference):
         sender = validation.sender(who, why, origin)
         row = await self._parts.row(self.id_bytes)
         with suppress(ProcessNotFound):  # another command was quicker, or the answer to our own got lost
+            if force and row.run > 2 and not row.final:  # too much may hang on it for one transaction
+                await self._end(transition.terminated, sender)
+                # If we die here it has ended, and is removed when the command is given again.
+                row = await self._parts.row(self.id_bytes)
             if row.final:
+                await self._thin_out(row)
                 await self._order(lambda row, history, now: removal.removed(row, sender, now=now), read=False)
             else:
                 await self._end(partial(removal.removed, force=force), sender)
         why = f" because: {sender.why}" if sender.why else ""
         log.warning("process %s was removed by %s%s", self.id, sender.who or "somebody", why)
+
+    async def _thin_out(self, row: Process) -> None:
+        """Remove the former runs of a process that goes, in transactions of their own: there may be very many."""
+        left = row.run > 2
+        while left:
+            # If we die here it has fewer former runs, and is removed when the command is given again.
+            left = (await self._parts.store.prune(0, 0, 0, of=row.id)).runs > 0
 
     async def release_key(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Give back the key of a process that has ended: the next start with this key begins another process.

@@ -354,8 +354,12 @@ class PostgresStore:
         name = f"{table.__name__.lower()}s"
         return [table(*found) for found in await one.rows(name, [astuple(change) for change in changes])]
 
-    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
-        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+    async def prune(
+        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+    ) -> Pruned:
+        """Remove what ended longer than ``finished`` microseconds ago; or a portion of the former runs ``of`` one."""
+        if of is not None:
+            return Pruned(0, 0, (await self._writes.row("remove_runs", of, limits.PRUNED_EVENTS))["runs"])
         found = await self._writes.row("prune", finished, keys, limit)
         former = await self._writes.row("prune_runs", finished, keys, behind, limit, limits.PRUNED_EVENTS)
         return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])

@@ -109,6 +109,19 @@ def prune_runs(transaction: Transaction, process: bytes, before: int, known: int
     return runs
 
 
+def remove_runs(transaction: Transaction, process: bytes) -> int:
+    """Remove a portion of the former runs of a process that is about to go; how many were removed or begun."""
+    connection, runs, events = transaction.connection, 0, EVENTS_PRUNED_AT_ONCE
+    while runs < PRUNED_AT_ONCE and events > 0 and connection.one("has_former_run", process=process)[0]:
+        gone = connection.run("prune_first_run", process=process, known=transaction.now, most=events)
+        runs += 1
+        events -= gone
+        if events > 0:
+            connection.run("forget_first_run", process=process)
+    connection.run("remove_heard", process=process, most=EVENTS_PRUNED_AT_ONCE)
+    return runs
+
+
 def prune_rest(transaction: Transaction, limit: int) -> Pruned:
     """Remove kept keys whose time is over, and workers that ended long ago and own nothing."""
     connection, now = transaction.connection, transaction.now

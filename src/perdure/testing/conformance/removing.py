@@ -135,3 +135,29 @@ class Removing:
         assert await trial.store.prune(SECOND, 24 * 3600 * SECOND, 100) == Pruned(1, 0)
         [again] = await trial.store.start([Start(trial.process(key="order/1"))])
         assert (again.verdict, again.id) == (StartVerdict.EXISTS, fresh.id)
+
+    async def test_the_former_runs_of_one_process_are_removed_in_portions_and_the_last_one_stays(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for place in ("perdure.limits.PRUNED_EVENTS", "perdure.store.sqlite.upkeep.EVENTS_PRUNED_AT_ONCE"):
+            monkeypatch.setattr(place, 2)
+        row = await self._terminated(trial)
+        neighbour = await self._terminated(trial)
+        before = await trial.whole(neighbour.id)
+        for run in (2, 3, 4):
+            opened = Event(1, 0, EventType.RUN_OPENED, at=row.created_at, payload=b'{"from_run":1,"kept":0}')
+            again = replace(row, run=run, events=1, status=Status.RUNNING, due_at=row.created_at)
+            again = replace(again, version=row.version + 1, token=row.token + 1)
+            row = await trial.done(Commit(row.token, row.version, again, (opened,), offered=2))
+            row = await trial.done(_terminated(row))
+        portions = 0
+        while (found := await trial.store.prune(0, 0, 0, of=row.id)).runs:
+            portions += 1
+            assert (found.processes, found.keys) == (0, 0)
+        assert portions > 1
+        left = [len(await trial.store.history(row.id, run)) for run in (1, 2, 3, 4)]
+        assert left == [0, 0, 2, 2]
+        assert await trial.row(row.id) == row
+        assert await trial.whole(neighbour.id) == before
+        assert (await trial.commit(removing(row))).verdict is Verdict.APPLIED
+        assert await self._is_gone(trial, row.id)

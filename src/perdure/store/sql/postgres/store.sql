@@ -147,6 +147,9 @@ SELECT * FROM perdure.loads($1)
 -- name: backlogs
 SELECT * FROM perdure.backlogs($1)
 
+-- name: remove_runs
+SELECT perdure.remove_runs($1, $2) AS runs
+
 -- name: prune_runs
 SELECT * FROM perdure.prune_runs($1, $2, $3, $4, $5)
 

@@ -143,3 +143,36 @@ BEGIN
     END IF;
 END
 $$;
+
+-- Remove a portion of the former runs of a process that is about to go, whatever their age. The answer is how many were
+-- removed or begun.
+CREATE OR REPLACE FUNCTION perdure.remove_runs(one uuid, events int, OUT runs int)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    most  int := events;
+    first int;
+    last  int;
+    gone  int;
+BEGIN
+    runs := 0;
+    SELECT coalesce(p.first_run, 1), p.run INTO first, last FROM perdure.process p
+    WHERE p.id = one FOR NO KEY UPDATE;
+    WHILE events > 0 AND first + 1 < last LOOP
+        DELETE FROM perdure.event e WHERE e.process = one AND e.run = first AND e.number = ANY (ARRAY(
+            SELECT o.number FROM perdure.event o WHERE o.process = one AND o.run = first
+            ORDER BY o.number LIMIT events));
+        GET DIAGNOSTICS gone = ROW_COUNT;
+        runs := runs + 1;
+        events := events - greatest(gone, 1);
+        EXIT WHEN events <= 0;  -- more may be left of this one
+        first := first + 1;
+    END LOOP;
+    UPDATE perdure.process p SET first_run = first WHERE p.id = one AND first > coalesce(p.first_run, 1);
+    DELETE FROM perdure.message m WHERE m.process = one AND m.number = ANY (ARRAY(
+        SELECT o.number FROM perdure.message o WHERE o.process = one AND o.consumed_run < first
+        ORDER BY o.number LIMIT most));
+END
+$$;
