@@ -122,6 +122,7 @@ HUNG_STEP_RESTART_SECONDS = 600.0
 COMMAND_TRIES = 20
 SEIZED_SECONDS = 2.0
 OWNER_HEARS_SECONDS = 2.0
+REMOVAL_SECONDS = 5.0  # a machine that removes itself stays so long, for those who look for its last answers
 STEPS_TOLD_SECONDS = LEASE_SECONDS / 2  # a worker renews a lease, and reports open steps, when a third of it is gone
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024

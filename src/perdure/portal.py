@@ -138,6 +138,8 @@ class BlockingHandle(Generic[ResultT]):
     restart_from = blocking(Handle.restart_from)
     set_result = blocking(Handle.set_result)
     skip = blocking(Handle.skip)
+    remove = blocking(Handle.remove)
+    release_key = blocking(Handle.release_key)
 
 
 class BlockingSchedules(BlockingPart[Schedules]):

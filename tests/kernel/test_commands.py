@@ -10,10 +10,10 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
-from perdure.kernel import command, manual_result, run, transition
+from perdure.kernel import command, manual_result, removal, run, transition
 from perdure.kernel.child import ChildBegun
 from perdure.kernel.command import ALLOWED, Verb
-from perdure.kernel.commit import Commit
+from perdure.kernel.commit import Commit, Removal
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
@@ -72,6 +72,8 @@ ORDERS: dict[Verb, Callable[[Process, tuple[Event, ...]], Commit]] = {
     Verb.CANCEL: lambda row, past: command.bounded(row, ANNA, NOW + 50, now=NOW),
     Verb.TERMINATE: lambda row, past: transition.terminated(row, ANNA, past, now=NOW),
     Verb.FAIL: lambda row, past: transition.given_up(row, ANNA, past, now=NOW),
+    Verb.REMOVE: lambda row, past: removal.removed(row, ANNA, past, now=NOW),
+    Verb.RELEASE_KEY: lambda row, past: removal.key_released(row, ANNA, now=NOW),
 }
 HELD, RUNNING, CANCELLED = Status.HELD, Status.RUNNING, Status.CANCELLED
 AFTER: dict[Verb, dict[Status, Status]] = {
@@ -85,8 +87,12 @@ AFTER: dict[Verb, dict[Status, Status]] = {
     Verb.CANCEL: {status: status for status in (RUNNING, HELD, Status.BROKEN)},
     Verb.TERMINATE: dict.fromkeys((RUNNING, HELD, Status.BROKEN), CANCELLED),
     Verb.FAIL: dict.fromkeys((RUNNING, HELD, Status.BROKEN), Status.FAILED),
+    Verb.REMOVE: {status: status for status in FINAL},
+    Verb.RELEASE_KEY: {status: status for status in FINAL},
 }
 """The status after each command, where it fits."""
+REMOVED = {Verb.REMOVE: Removal.PROCESS, Verb.RELEASE_KEY: Removal.KEY}
+"""What a command removes; where it is the process, nothing is left to say who asked for it."""
 STARTS = [(status, False) for status in Status] + [(RUNNING, True)]
 
 
@@ -96,7 +102,7 @@ def test_every_verb_at_every_status_is_refused_or_leaves_a_sound_record_with_a_s
     verb: Verb, status: Status, owned: bool
 ) -> None:
     past = lived(status)
-    row = process(status, owned, past)
+    row = process(status, owned, past, key="A-1")
     if status not in AFTER[verb]:
         with pytest.raises(IllegalMove, match=f"a process that is {status}"):
             ORDERS[verb](row, past)
@@ -106,7 +112,9 @@ def test_every_verb_at_every_status_is_refused_or_leaves_a_sound_record_with_a_s
     present = (*(past if after.run == row.run else ()), *commit.events)
     assert unsound(after, present, (), NOW) == []
     assert (after.status, after.version, after.owner) == (AFTER[verb][status], 6, None)
-    assert b'"who":"anna"' in b"".join(one.payload or b"" for one in commit.events)
+    assert commit.removes is REMOVED.get(verb)
+    if commit.removes is not Removal.PROCESS:
+        assert b'"who":"anna"' in b"".join(one.payload or b"" for one in commit.events)
     gentle = verb is Verb.CANCEL and not owned
     assert after.token == (3 if gentle else 4)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from perdure.clock import Computer
 from perdure.engine import Engine
+from perdure.errors import ProcessNotFound
 from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
 
@@ -68,3 +69,11 @@ async def until_row(engine: Engine, id: str, true: Callable[[Any], Any]) -> Any:
         while not true(row := await engine.row(id)):
             await asyncio.sleep(A_MOMENT)
     return row
+
+
+async def until_gone(engine: Engine, id: str) -> None:
+    """Look for a row again and again until there is none."""
+    async with asyncio.timeout(LIMIT):
+        with suppress(ProcessNotFound):
+            while await engine.row(id):
+                await asyncio.sleep(A_MOMENT)

@@ -63,9 +63,9 @@ async def stubborn() -> str:
 FLOWS = [errand, stubborn]
 
 
-async def waiting(engine: Engine) -> Handle[Any]:
+async def waiting(engine: Engine, key: str | None = None) -> Handle[Any]:
     """An errand that has one result and waits for a signal in nobody's hand."""
-    handle = await engine.start(errand)
+    handle = await engine.start(errand.options(key=key))
     await until_row(engine, handle.id, lambda row: row.awaiting == "signal go" and row.owner is None)
     return handle
 

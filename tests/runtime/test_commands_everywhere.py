@@ -10,7 +10,7 @@ import pytest
 
 from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.errors import IllegalMove, ProcessCancelled
+from perdure.errors import IllegalMove, ProcessCancelled, ProcessNotFound
 from perdure.kernel.command import ALLOWED, Verb
 from perdure.kernel.event import EventType
 from perdure.kernel.message import SendVerdict
@@ -28,8 +28,8 @@ def _fresh() -> None:
 # -- every verb at every status --------------------------------------------------------------------------------
 
 
-async def bring_to(engine: Engine, status: Status) -> Handle[Any]:
-    handle = await waiting(engine)
+async def bring_to(engine: Engine, status: Status, key: str) -> Handle[Any]:
+    handle = await waiting(engine, key)
     if status is Status.HELD:
         await handle.hold()
     elif status is Status.CANCELLED:
@@ -53,6 +53,8 @@ ORDERS: dict[Verb, Callable[[Handle[Any]], Awaitable[Any]]] = {
     Verb.CANCEL: lambda handle: handle.cancel(deadline=60, who="anna"),
     Verb.TERMINATE: lambda handle: handle.terminate(who="anna"),
     Verb.FAIL: lambda handle: handle.fail(who="anna"),
+    Verb.REMOVE: lambda handle: handle.remove(who="anna"),
+    Verb.RELEASE_KEY: lambda handle: handle.release_key(who="anna"),
 }
 
 
@@ -63,7 +65,7 @@ async def test_every_verb_at_every_status_is_carried_out_or_refused_and_no_law_i
     worker, _ = await opened(work=True, workflows=FLOWS)
     if status is Status.FAILED:
         failing.add("last")
-    handles = {verb: await bring_to(worker, status) for verb in Verb}
+    handles = {verb: await bring_to(worker, status, verb.name) for verb in Verb}
     await worker.close(0)
     client, store = await opened()
     for verb, old in handles.items():
@@ -77,7 +79,11 @@ async def test_every_verb_at_every_status_is_carried_out_or_refused_and_no_law_i
             with pytest.raises(IllegalMove, match=f"a process that is {status}"):
                 await ORDERS[verb](handle)
             assert await sound(client, store, handle) is status
-        await sound(client, store, handle)
+        if verb is Verb.REMOVE and fits:
+            with pytest.raises(ProcessNotFound):
+                await client.row(handle.id)
+        else:
+            await sound(client, store, handle)
 
 
 @pytest.mark.parametrize("verb", Verb)
@@ -92,7 +98,7 @@ async def test_every_verb_at_a_process_in_hand_is_carried_out_or_refused_and_it_
     if Status.RUNNING in ALLOWED[verb]:
         await ORDERS[verb](handle)
     else:
-        with pytest.raises(IllegalMove, match="goes on by itself"):
+        with pytest.raises(IllegalMove, match=r"goes on by itself|end it first|see its state"):
             await ORDERS[verb](handle)
     status = await sound(engine, store, handle)
     comes_to = {Verb.HOLD: Status.HELD, Verb.TERMINATE: Status.CANCELLED, Verb.FAIL: Status.FAILED}

@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from perdure import Handle, Retry, limits, machine, step
-from perdure.errors import CallRefused, CallUnanswered, IllegalMove, PerdureError
+from perdure.errors import CallRefused, CallUnanswered, IllegalMove, PerdureError, ProcessNotFound
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
+from perdure.store.base import Search
 from perdure.testing.simulator import Cluster
 
 TICKS = 4
@@ -101,6 +102,15 @@ class Till(machine.Machine):
         """The end."""
         machine.complete(self.total)
 
+    @machine.call
+    def vanish(self, seconds: float) -> int:
+        """The end, and nothing is left of it."""
+        if seconds:
+            machine.schedule_removal(seconds)
+        else:
+            machine.remove()
+        return self.total
+
 
 class Customer:
     """One who calls again and again, each time when the last call was answered; it notes what it was told."""
@@ -154,7 +164,10 @@ async def repairing(cluster: Cluster, handles: list[Handle[Any]]) -> None:
     """Repair a till that is spoilt, whenever one is; nothing else may break it."""
     while True:
         for handle in handles:
-            row = await cluster.client.row(handle.id)
+            try:
+                row = await cluster.client.row(handle.id)
+            except ProcessNotFound:
+                continue
             if row.status is Status.BROKEN:
                 known = SPOILT in (row.error or b"").decode()
                 cluster.require("everything_ends", known, f"a till is broken by {row.error!r}")
@@ -168,7 +181,10 @@ async def tills(cluster: Cluster) -> None:
     before = limits.FOLDED_TURNS, limits.FOLDED_RECORDS
     limits.FOLDED_TURNS, limits.FOLDED_RECORDS = cluster.pick(((200, 1_000), (6, 1_000), (15, 10)))
     try:
-        handles = [await cluster.client.start(Till.opened, 1_000) for _ in range(cluster.pick((1, 2, 3)))]
+        handles = [
+            await cluster.client.start(Till.opened.options(key=f"till {n}"), 1_000)
+            for n in range(cluster.pick((1, 2, 3)))
+        ]
         customers = [
             Customer(cluster, handle, f"{n}{who}")
             for n, handle in enumerate(handles)
@@ -182,12 +198,62 @@ async def tills(cluster: Cluster) -> None:
             _judge(cluster, here, told)
             spoils = sum(one.spoils for one in here)
             cluster.require("effect_once", told["mends"] == spoils, f"{spoils} times spoilt, {told['mends']} mended")
-            await handle.signal(Till.close)
-            cluster.require("the_value_is_exact", await handle.result() == told["total"], "it ended with another sum")
             await _history(cluster, handle)
+            await END[cluster.pick(tuple(END))](cluster, handle, told["total"])
         person.cancel()
     finally:
         limits.FOLDED_TURNS, limits.FOLDED_RECORDS = before
+
+
+async def closed(cluster: Cluster, handle: Handle[Any], total: int) -> None:
+    """A till ends with what is in it; its history stays."""
+    await handle.signal(Till.close)
+    cluster.require("the_value_is_exact", await handle.result() == total, "it ended with another sum")
+    await _history(cluster, handle)
+
+
+async def taken_away(cluster: Cluster, handle: Handle[Any], total: int) -> None:
+    """A person takes a till away, once it has ended."""
+    await closed(cluster, handle, total)
+    await handle.remove(who="Ann")
+    cluster.probe("a process was removed by a person")
+    await _gone(cluster, handle)
+
+
+async def forced_away(cluster: Cluster, handle: Handle[Any], total: int) -> None:
+    """A person takes a till away from its worker."""
+    await handle.remove(force=True, who="Ann")
+    await _gone(cluster, handle)
+
+
+async def vanished(cluster: Cluster, handle: Handle[Any], total: int) -> None:
+    """A till removes itself, now or later; it has answered first."""
+    answer = await insisted(handle, Till.vanish.options(key="vanish"), cluster.pick((0.0, 2.0)))
+    cluster.require("the_value_is_exact", answer == total, f"it went with {answer}, not {total}")
+    for _ in range(200):
+        try:
+            await cluster.client.row(handle.id)
+        except ProcessNotFound:
+            cluster.probe("a machine has removed itself")
+            return await _gone(cluster, handle)
+        await asyncio.sleep(1)
+    raise PerdureError("a till does not go")
+
+
+END = {"closed": closed, "taken away": taken_away, "forced away": forced_away, "vanished": vanished}
+"""How a till ends."""
+
+
+async def _gone(cluster: Cluster, handle: Handle[Any]) -> None:
+    """Nothing of a till is left, nothing brings it back, and its key is free."""
+    await asyncio.sleep(cluster.pick((0.0, 20.0)))  # its old workers have come to by then
+    found = await cluster.client.store.search(Search(ids=(handle.id_bytes,)))
+    left = await cluster.client.store.history(handle.id_bytes, 1)
+    cluster.require("finished_is_final", not found and not left, "a till that was removed is there")
+    again = await cluster.client.start(Till.opened.options(key=handle.key), 1_000)
+    cluster.require("finished_is_final", again.created and again.id != handle.id, "its key was not given back")
+    await again.signal(Till.close)
+    await again.result()
 
 
 async def _rested(handle: Handle[Any], most: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from cyclopts import App, CycloptsError, Group
 
-from perdure.cli import commands, exit_code, inspect, worker
+from perdure.cli import commands, exit_code, inspect, removal, worker
 from perdure.cli.breaker import breaker
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
@@ -67,6 +67,8 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.terminate,
         commands.fail,
         commands.repair,
+        removal.rm,
+        removal.key,
     ),
     "Running": (worker.worker, worker.demo, policy),
     "Database": (worker.migrate, queue, breaker, schedule, recovery, clock),

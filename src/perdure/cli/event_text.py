@@ -10,6 +10,7 @@ import msgspec
 from perdure.cli import text
 from perdure.client.view import instant
 from perdure.errors import PerdureError
+from perdure.kernel.checkpoint import timer_change
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
@@ -169,6 +170,27 @@ def _bounded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     return f"to end within {text.span((until - event.at) / 1_000_000)} {sender(event.payload)}"
 
 
+def _timer_changed(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    told = timer_change(event.payload or b"{}")
+    was = f"{_NOUN[told.removal_was]} due {_away(told.was, event)}"
+    if told.to is None:
+        return f"{was}: cancelled"
+    return f"{was}: replaced by {_NOUN[told.removal]} due {_away(told.to, event)}"
+
+
+_NOUN = {False: "timer", True: "removal"}
+
+
+def _away(instant: int, event: Event) -> str:
+    """A time as people see it, from the event on."""
+    return "now" if instant <= event.at else f"{text.span((instant - event.at) / 1_000_000)} later"
+
+
+def _key_released(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    key = msgspec.json.decode(event.payload or b"{}", type=dict[str, str])["key"]
+    return f"{key} {sender(event.payload)}".rstrip()
+
+
 def _commanded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     return sender(event.payload)
 
@@ -208,6 +230,8 @@ _TOLD = {
     EventType.CANCELLED: _failed,
     EventType.BROKEN: _failed,
     EventType.EXPIRED: _failed,
+    EventType.KEY_RELEASED: _key_released,
+    EventType.TIMER_CHANGED: _timer_changed,
 }
 
 

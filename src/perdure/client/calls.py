@@ -13,7 +13,8 @@ from perdure.client import validation
 from perdure.client.parts import Reference
 from perdure.client.values import HINT_GAP_SECONDS, decoded, ended
 from perdure.clock import Duration
-from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded
+from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded, ProcessNotFound
+from perdure.kernel.checkpoint import is_closed
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType, SendVerdict, call_text
@@ -139,7 +140,14 @@ class Calls(Reference):
             if answer is not None:
                 return answer
             if over:
-                raise _unanswered(end.result(), call)
+                raise self._unanswered(end, call)
+
+    def _unanswered(self, end: asyncio.Task[Process], call: str) -> CallUnanswered:
+        try:
+            return _unanswered(end.result(), call)
+        except ProcessNotFound:
+            name = call.rpartition(":")[0]
+            return CallUnanswered(f"process {self.id} was removed, and has not answered {name!r}")
 
 
 async def _heard(hint: asyncio.Event, seconds: float) -> None:
@@ -154,6 +162,8 @@ def _unanswered(process: Process, call: str) -> CallUnanswered:
     name = call.rpartition(":")[0]
     if process.status in FINAL:
         ended = "was cancelled" if process.status is Status.CANCELLED else f"has {process.status}"
+        if is_closed(process.state):
+            return CallUnanswered(f"{shown} was removed and has not answered {name!r}")
         return CallUnanswered(f"{shown} {ended} and has not answered {name!r}; its result says more")
     return CallUnanswered(
         f"{shown} is broken and has not answered {name!r}. Once it is repaired, ask again with the same key."

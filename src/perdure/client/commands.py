@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, ParamSpec, overload
 
 from msgspec.structs import replace
@@ -13,9 +15,9 @@ from perdure.authoring.machine.method import RepairMethod, SignalMethod
 from perdure.client import validation
 from perdure.client.parts import Reference
 from perdure.clock import Duration, microseconds
-from perdure.errors import BadRecord, IllegalMove, PerdureError
+from perdure.errors import BadRecord, IllegalMove, PerdureError, ProcessNotFound
 from perdure.futures import asked
-from perdure.kernel import command, manual_result, run, transition
+from perdure.kernel import command, manual_result, removal, run, transition
 from perdure.kernel import repair as kernel_repair
 from perdure.kernel.checkpoint import is_checkpoint
 from perdure.kernel.child import beforehand, portions, told_first, without_orders
@@ -28,8 +30,11 @@ from perdure.kernel.payload import encode
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
+from perdure.logs import logger
 
 P = ParamSpec("P")
+
+log = logger("process")
 
 Decide = Callable[[Process, Sequence[Event], int], Commit]
 """The kernel's decision from the row, the history of its run, and the store's time."""
@@ -264,6 +269,44 @@ class Commands(Reference):
                 if self._parts.machine.monotonic() > patience or (await self._parts.row(self.id_bytes)).owner is None:
                     raise
             await asyncio.sleep(limits.STEPS_TOLD_SECONDS / 20)
+
+    async def remove(self, *, force: bool = False, who: str = "", why: str = "", origin: str = "client") -> None:
+        """Delete a process that has ended, with its history and its messages; from then on it is not found.
+
+        Its key is free again: the same start, sent once more, begins a new process. With ``force`` a process that has
+        not ended is terminated in the same transaction: nothing is cleaned up or undone, its parent is told, and its
+        children are asked to end. Only the log says who asked. Raises IllegalMove if it has not ended.
+        """
+        sender = validation.sender(who, why, origin)
+        row = await self._parts.row(self.id_bytes)
+        with suppress(ProcessNotFound):  # another command was quicker, or the answer to our own got lost
+            if force and row.run > 2 and not row.final:  # too much may hang on it for one transaction
+                await self._end(transition.terminated, sender)
+                # If we die here it has ended, and is removed when the command is given again.
+                row = await self._parts.row(self.id_bytes)
+            if row.final:
+                await self._thin_out(row)
+                await self._order(lambda row, history, now: removal.removed(row, sender, now=now), read=False)
+            else:
+                await self._end(partial(removal.removed, force=force), sender)
+        why = f" because: {sender.why}" if sender.why else ""
+        log.warning("process %s was removed by %s%s", self.id, sender.who or "somebody", why)
+
+    async def _thin_out(self, row: Process) -> None:
+        """Remove the former runs of a process that goes, in transactions of their own: there may be very many."""
+        left = row.run > 2
+        while left:
+            # If we die here it has fewer former runs, and is removed when the command is given again.
+            left = (await self._parts.store.prune(0, 0, 0, of=row.id)).runs > 0
+
+    async def release_key(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
+        """Give back the key of a process that has ended: the next start with this key begins another process.
+
+        A start that was answered before and is sent again, by a client or a queue that repeats it, runs a second time
+        then. Raises IllegalMove if the process has not ended, or has no key.
+        """
+        sender = validation.sender(who, why, origin)
+        await self._order(lambda row, history, now: removal.key_released(row, sender, now=now), read=False)
 
     # -- writing -------------------------------------------------------------------------------------------------
 

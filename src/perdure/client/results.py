@@ -154,6 +154,7 @@ class Results:
         asked = self.machine.monotonic()
         for process in await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids))):
             self.ended(process, asked)
+        self._there.difference_update(ids)  # those that are awaited still may have been removed: the next look tells
         return 0.0 if self._named else max(0.0, self._look_at - self.machine.monotonic())
 
     async def _look(self) -> float:
@@ -199,7 +200,7 @@ class Results:
         self._there |= found
         for id in (id for id in ids if id not in found):
             self._leave(id)
-            gone = ProcessNotFound(f"no process has the id {id_text(id)} any more; retention may have removed it")
+            gone = ProcessNotFound(f"no process has the id {id_text(id)} any more: it was removed")
             for future in self._waiters.pop(id, ()):
                 if not future.done():
                     future.set_exception(gone)

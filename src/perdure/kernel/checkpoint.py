@@ -38,7 +38,7 @@ class Checkpoint(Struct, frozen=True, omit_defaults=True):
     It is 0 if the machine's beginning has failed: then there are no fields yet.
     ``letter`` is the inbox number of the signal or call whose method began in that very turn, 0 if none did. ``due`` is
     when the machine's timer fires (microseconds), ``form`` the version of its fields. A ``repair`` comes before all
-    that waits.
+    that waits. With ``removal`` the timer removes the machine; one that is ``closed`` is about to go.
     """
 
     run: int
@@ -48,6 +48,30 @@ class Checkpoint(Struct, frozen=True, omit_defaults=True):
     due: int | None = None
     form: int = 1
     repair: Repair | None = None
+    removal: bool = False
+    closed: bool = False
+
+
+class TimerChange(Struct, frozen=True, omit_defaults=True):
+    """What a method has done to a timer, or a removal, that was set: it was to come at ``was``, now it comes at ``to``.
+
+    Times are microseconds; ``to`` is None if nothing is set any more. ``removal_was`` and ``removal`` say that it was,
+    or is, the removal of the machine.
+    """
+
+    method: str
+    was: int
+    removal_was: bool = False
+    to: int | None = None
+    removal: bool = False
+
+    def encode(self) -> bytes:
+        """The payload of the event."""
+        return json.encode(self)
+
+
+timer_change = reader(TimerChange, "what a method has done to the timer")
+"""The change that an event records."""
 
 
 _read = reader(Checkpoint, "where this machine stood")
@@ -67,6 +91,11 @@ def is_checkpoint(state: bytes | None) -> bool:
 def has_begun(state: bytes | None) -> bool:
     """Whether a state is that of a machine which has begun, and has fields; raises UnreadablePayload."""
     return state is not None and is_checkpoint(state) and parted(state)[0].method > 0
+
+
+def is_closed(state: bytes | None) -> bool:
+    """Whether a state is that of a machine which removes itself; raises UnreadablePayload."""
+    return state is not None and is_checkpoint(state) and parted(state)[0].closed
 
 
 def parted(state: bytes) -> tuple[Checkpoint, bytes]:

@@ -16,7 +16,7 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender, forced
 
@@ -36,6 +36,8 @@ class Verb(StrEnum):
     CANCEL = "cancel"
     TERMINATE = "terminate"
     FAIL = "fail"
+    REMOVE = "remove"
+    RELEASE_KEY = "release the key of"
 
 
 ALLOWED: Mapping[Verb, frozenset[Status]] = {
@@ -49,9 +51,14 @@ ALLOWED: Mapping[Verb, frozenset[Status]] = {
     Verb.CANCEL: _OPEN,
     Verb.TERMINATE: _OPEN,
     Verb.FAIL: _OPEN,
+    Verb.REMOVE: FINAL,
+    Verb.RELEASE_KEY: FINAL,
 }
 """Which command fits which status."""
 
+_FORCE = (
+    "end it first, or force the removal (`perdure rm --force`), which terminates it and leaves nothing to go on with"
+)
 _ADVICE = {
     (Verb.HOLD, Status.HELD): "there is nothing to do",
     (Verb.HOLD, Status.BROKEN): "it waits for a person already",
@@ -59,6 +66,7 @@ _ADVICE = {
     (Verb.RESUME, Status.BROKEN): "fix the cause and use `perdure retry`",
     (Verb.RESUME, Status.FAILED): "fix the cause and use `perdure retry`",
     (Verb.RETRY, Status.RUNNING): "it goes on by itself",
+    **{(Verb.REMOVE, status): _FORCE for status in _OPEN},
 }
 
 

@@ -43,6 +43,9 @@ class EventType(IntEnum):
     TERMINATED = 44
     EXPIRED = 45
 
+    KEY_RELEASED = 46
+    TIMER_CHANGED = 47
+
 
 DELIVERED = frozenset(
     {EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.TIMER_FIRED, EventType.MESSAGE_RECEIVED}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from perdure.kernel.event import Event
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import FINAL, MOVES, Process, Status
 from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import Finding
@@ -58,10 +58,10 @@ def one_transaction(move: Move) -> Iterator[str]:
         yield f"{len(move.fresh)} events were appended without a commit"
     if after.version == before.version and (after.status, after.run) != (before.status, before.run):
         yield f"it went from {before.status} to {after.status} without a commit"
-    if (after.kind, after.key, after.created_at, after.parent) != (
-        before.kind, before.key, before.created_at, before.parent,
-    ):  # fmt: skip
-        yield "its kind, key, parent or time of creation has changed"
+    if (after.kind, after.created_at, after.parent) != (before.kind, before.created_at, before.parent):
+        yield "its kind, parent or time of creation has changed"
+    if after.key != before.key and not _key_released(move):
+        yield f"its key was {before.key!r} and is {after.key!r}, and no person has released it"
 
 
 def history_is_gapless(move: Move) -> Iterator[str]:
@@ -90,12 +90,20 @@ def finished_is_final(move: Move) -> Iterator[str]:
         if after.status is not Status.RUNNING and not stays_held:
             yield f"its run {after.run} begins as {after.status}"
         return
-    if before.status in FINAL and (after.status, after.events, after.version, after.result, after.error) != (
-        before.status, before.events, before.version, before.result, before.error,
-    ):  # fmt: skip
+    unchanged = (after.events, after.version) == (before.events, before.version) or _key_released(move)
+    if before.status in FINAL and not (
+        unchanged and (after.status, after.result, after.error) == (before.status, before.result, before.error)
+    ):
         yield f"it had ended as {before.status} and was changed without a new run"
     if after.status is not before.status and after.status not in MOVES[before.status]:
         yield f"it went from {before.status} to {after.status}"
+
+
+def _key_released(move: Move) -> bool:
+    """Whether a person has given back the key of an ended process, and nothing else has happened to it."""
+    before, after = move.before, move.after
+    types = [event.type for event in move.fresh]
+    return before.final and before.key is not None and after.key is None and types == [EventType.KEY_RELEASED]
 
 
 def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:

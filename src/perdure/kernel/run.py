@@ -267,7 +267,8 @@ def _worth_keeping(event: Event, again: frozenset[tuple[str, str]] | set[tuple[s
 
 def _ended_from_outside(history: Sequence[Event]) -> bool:
     """Whether no step is to blame for the end: its time was over, or a person has given it up as it ran."""
-    before, last = ([None, None] + [event.type for event in history[-2:]])[-2:]
+    types = [event.type for event in history if event.type is not EventType.KEY_RELEASED]
+    before, last = [None, None, *types[-2:]][-2:]
     return last is EventType.EXPIRED or (last is EventType.GIVEN_UP and before is not EventType.BROKEN)
 
 

@@ -95,8 +95,9 @@ def turn(
     if process.parent is not None:
         sends += child.answer(after)
     return Commit(
-        process.token, process.version, after, written, consumed, lease if busy else 0, not_before, None, starts, sends
-    )
+        process.token, process.version, after, written, consumed, lease if busy else 0, not_before, None, starts, sends,
+        removes=outcome.removes,
+    )  # fmt: skip
 
 
 def _next_look(status: Status, wake_at: int | None, idle_at: int) -> tuple[int | None, bool]:

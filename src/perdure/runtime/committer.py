@@ -53,6 +53,7 @@ class Committer:
         self._starts: deque[WaitingRecord[Start]] = deque()
         self._commits: deque[WaitingRecord[Commit]] = deque()
         self._sends: deque[WaitingRecord[Message]] = deque()
+        self._leaving: deque[WaitingRecord[Commit]] = deque()
         self._lines: dict[
             bytes, list[WaitingRecord[Message]]
         ] = {}  # by process: its row was locked when one was sent to it
@@ -93,7 +94,7 @@ class Committer:
         """Answer all that could not be written any more, so that no caller waits for ever."""
         for put_back in list(self._aside.values()):
             put_back()
-        for queue in (self._starts, self._commits, self._sends):
+        for queue in (self._starts, self._commits, self._sends, self._leaving):
             while queue:
                 _tell(queue.popleft()[1], _closed())
 
@@ -105,6 +106,14 @@ class Committer:
         self._commits.append((commit, answered, _bytes(commit)))
         if self._waiting is not None:
             self._wake()
+
+    def take_away(self, commit: Commit, answered: OnAnswer) -> None:
+        """Have a commit written that removes its process, once the former runs are gone: there may be very many."""
+        if self._task is None or commit.after.run <= 2:
+            self.commit(commit, answered)
+            return
+        self._leaving.append((commit, answered, _bytes(commit)))
+        self._wake()
 
     def start(self, start: Start, answered: OnAnswer) -> None:
         """Have a new process stored; ``answered`` gets its StartAnswer, or Overloaded, or BadRecord."""
@@ -148,7 +157,7 @@ class Committer:
 
     async def _run(self) -> None:
         while True:
-            if not (self._starts or self._commits or self._sends):
+            if not (self._starts or self._commits or self._sends or self._leaving):
                 if self._closing and not self._aside:
                     return
                 self._waiting = asyncio.get_running_loop().create_future()
@@ -157,6 +166,19 @@ class Committer:
             await self._write(self._starts, self.store.start)
             await self._write(self._commits, self.store.commit)
             await self._write(self._sends, self.store.send)
+            if self._leaving:
+                await self._thin_out()
+
+    async def _thin_out(self) -> None:
+        """Remove a portion of the former runs of a process that goes; when none is left its last commit is written."""
+        entry = self._leaving[0]
+        try:
+            left = (await self.store.prune(0, 0, 0, of=entry[0].after.id)).runs
+        except Exception:
+            left = 0  # the commit itself waits for the store, and then takes all away at once
+        # If we die here the process goes on without some former runs, and the worker that takes it ends it as well.
+        if not left:
+            self._commits.append(self._leaving.popleft())
 
     async def _write(
         self, queue: deque[WaitingRecord[RecordT]], door: Callable[[Sequence[RecordT]], Awaitable[list[Any]]]

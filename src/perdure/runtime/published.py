@@ -29,6 +29,15 @@ def note_patches(instance: Instance) -> None:
         instance.note(EventType.PATCHED, instance.at, TakenPatch(instance.turns).encode(), name=name)
 
 
+def note_timers(instance: Instance) -> None:
+    """Write down the timers of a machine that its methods have just replaced or cancelled."""
+    machine = instance.loop.machine
+    if machine is not None:
+        for change in machine.changes:
+            instance.note(EventType.TIMER_CHANGED, instance.at, change.encode(), name=change.method)
+        machine.changes.clear()
+
+
 def note(instance: Instance) -> None:
     """Write down the values and attributes that the code has just shown, but for what the history holds already."""
     publications = instance.loop.publications

@@ -180,6 +180,10 @@ class Scheduler:
                     self.alarms.set(instance)
                 if written:
                     return
+        elif outcome.removes is not None:
+            commit = drafted(self.parts, instance, outcome)
+            self.committer.take_away(commit, partial(self._answered, instance, commit))
+            return
         self._write(instance, drafted(self.parts, instance, outcome))
 
     # -- commits -----------------------------------------------------------------------------------------------

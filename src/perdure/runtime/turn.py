@@ -66,6 +66,7 @@ def gather(instance: Instance) -> None:
     loop = instance.loop
     if loop.notes:
         published.note_patches(instance)
+        published.note_timers(instance)
         published.note(instance)
         compensation.note_owed(instance)
     asks, outputs = loop.take_outputs()

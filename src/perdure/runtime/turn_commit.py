@@ -17,7 +17,7 @@ from perdure.clock import microseconds
 from perdure.kernel import transition
 from perdure.kernel.breaker import BREAKER_MARK
 from perdure.kernel.command import sooner
-from perdure.kernel.commit import STILL_BUSY, Commit, Outcome, Start
+from perdure.kernel.commit import STILL_BUSY, Commit, Outcome, Removal, Start
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
@@ -143,7 +143,8 @@ def _ending(instance: Instance) -> Outcome:
     except ValueError as error:
         told = compensation.compensated(loop, Failure.of(error))
         return Outcome(Status.FAILED, state=loop.state, error=told.encode())
-    return Outcome(COMPLETED, state=loop.state, result=result)
+    gone = Removal.PROCESS if loop.machine is not None and loop.machine.gone else None
+    return Outcome(COMPLETED, state=loop.state, result=result, removes=gone)
 
 
 def until(instance: Instance) -> int:

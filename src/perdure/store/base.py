@@ -173,12 +173,17 @@ class Store(Protocol):
         Tables of the kernel: ``Queue``, ``Circuit``; ``Load`` and ``Backlog``, which are counted and not written.
         """
 
-    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
+    async def prune(
+        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+    ) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more.
 
         Of unfinished processes after ``behind`` it removes former runs that ended as long ago. The last former run
         stays, and so do messages that the oldest remaining run has taken over. Answers to calls and the keys of
         messages stay as long as keys do.
+
+        With ``of`` it removes a portion of the former runs of this one process, whatever their age, and nothing else:
+        its removal must not be one long transaction.
         """
 
     def watch(self, listener: Listener) -> StopListening:

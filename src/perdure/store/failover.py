@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from perdure import limits
 from perdure.clock import SECOND, Computer
 from perdure.errors import StoreRegressed
-from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Removal, Start, StartAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.logs import logger
@@ -114,10 +114,14 @@ class Lineage:
         both = zip(starts, answers, strict=True)
         self._note([_mark(start.process) for start, answer in both if answer.verdict is CREATED])
 
-    def committed(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer]) -> None:
-        """Take note of commits that were applied."""
+    def committed(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer], *, removing: bool = False) -> None:
+        """Take note of commits that were applied; ``removing`` says that some of them have removed their processes."""
         both = zip(commits, answers, strict=True)
         self._note([_mark(commit.after) for commit, answer in both if answer.verdict is APPLIED])
+        if removing:  # no later look takes them for lost
+            both = zip(commits, answers, strict=True)
+            done = [commit for commit, answer in both if answer.verdict is APPLIED]
+            self._note([(commit.after.id, *GONE) for commit in done if commit.removes is Removal.PROCESS])
 
     def claimed(self, processes: Iterable[Process]) -> None:
         """Take note of processes that were claimed."""

@@ -113,9 +113,9 @@ class FaultyStore(Store):
         """See Store."""
         return await self._call("messages", self.store.messages, wants, **narrow)
 
-    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
+    async def prune(self, finished: int, *given: Any, **narrow: Any) -> Pruned:
         """See Store."""
-        return await self._call("prune", self.store.prune, finished, keys, limit, behind)
+        return await self._call("prune", self.store.prune, finished, *given, **narrow)
 
     async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:
         """See Store."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.kernel import queue
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.commit import Commit, CommitAnswer, Removal, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import ANSWERS, Event
 from perdure.kernel.message import LETTERS, Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL, Process, Status
@@ -177,6 +177,9 @@ class Model:
         answers = [CommitAnswer(self._commit(one, written), self._inbox(one.after.id), self.now) for one in commits]
         self.start([start for one in written for start in one.starts])
         self.send([message for one in written for message in one.sends])
+        for one in written:
+            if one.removes is Removal.PROCESS:
+                self._forget(self.rows[one.after.id])
         return answers
 
     def _inbox(self, process: bytes) -> int:
@@ -185,9 +188,10 @@ class Model:
     def _commit(self, commit: Commit, written: list[Commit]) -> Verdict:
         after, row = commit.after, self.rows.get(commit.after.id)
         if row is None:
-            return Verdict.REFUSED
+            return Verdict.APPLIED if commit.removes is Removal.PROCESS else Verdict.REFUSED
         if (row.token, row.version) != (commit.token, commit.version):
-            return Verdict.APPLIED if self._applied(row, commit) else Verdict.REFUSED
+            known = commit.removes is not Removal.PROCESS and self._applied(row, commit)
+            return Verdict.APPLIED if known else Verdict.REFUSED
         if commit.not_before > self.now:
             return Verdict.EARLY
         if after.final and row.inbox > after.seen and after.token == commit.token:
@@ -273,10 +277,7 @@ class Model:
         old = [row for row in self.rows.values() if row.status in FINAL and row.changed_at <= self.now - finished]
         old = sorted(old, key=lambda row: (row.changed_at, row.id))[:limit]
         for row in old:
-            del self.rows[row.id]
-            self.inboxes.pop(row.id, None)
-            for run in range(1, row.run + 1):
-                self.events.pop((row.id, run), None)
+            self._forget(row)
             if row.key is not None:
                 self.kept[row.kind, row.key] = KeptKey(row.id, row.input, self.now + keys)
         over = sorted((kept.until, key) for key, kept in self.kept.items() if kept.until <= self.now)[:limit]
@@ -284,6 +285,13 @@ class Model:
             del self.kept[key]
         runs, place = self._prune_runs(finished, keys, limit, behind)
         return Pruned(len(old), len(over), runs, place)
+
+    def _forget(self, row: Process) -> None:
+        """Forget a process with all that belongs to it."""
+        del self.rows[row.id]
+        self.inboxes.pop(row.id, None)
+        for run in range(1, row.run + 1):
+            self.events.pop((row.id, run), None)
 
     def _prune_runs(self, finished: int, keys: int, limit: int, behind: bytes | None) -> tuple[int, bytes | None]:
         """Forget former runs of a page of unfinished processes; the present one and the one before it stay."""

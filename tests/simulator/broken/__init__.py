@@ -11,6 +11,6 @@ SOUND = Defect("the engine as it is")
 """No defect at all: whoever says that this one breaks a law is wrong."""
 CANARY = Defect(
     "the canary: no process has a value",
-    edits=[Edit("runtime/turn_commit.py", ["state=loop.state, result=result)"], ['state=loop.state, result=b"null")'])],
+    edits=[Edit("runtime/turn_commit.py", ["result=result, removes=gone)"], ['result=b"null", removes=gone)'])],
 )
 """So broken that a handful of histories must notice it; if they do not, they notice nothing."""

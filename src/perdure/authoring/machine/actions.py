@@ -27,7 +27,7 @@ def schedule(when: Duration | datetime) -> None:
     """
     life = _acting("schedule")
     now = turn_for("machine.schedule").now
-    life.act("schedule", due=_instant(when, now))
+    life.act("schedule", due=_instant(when, now, "schedule"))
 
 
 def run_now() -> None:
@@ -62,6 +62,27 @@ def fail(error: Exception) -> None:
     _acting("fail").act("fail", end=True, error=error)
 
 
+def remove() -> None:
+    """Remove the machine when this method has ended: its fields, its history and its key. Raises WorkflowMisuse.
+
+    Its caller gets the answer first; the machine hears nothing more, and some seconds later nothing of it is left.
+    Calls that wait for it get CallUnanswered. The next start with its key begins another machine.
+    """
+    life = _acting("remove")
+    life.act("remove", due=turn_for("machine.remove").now, removal=True, closed=True)
+
+
+def schedule_removal(when: Duration | datetime) -> None:
+    """Remove the machine after so many seconds (or a timedelta), or at a time with a zone, as :func:`remove` does.
+
+    It takes the place of the timer: a later action of a method replaces or cancels it. Raises InvalidInput,
+    WorkflowMisuse.
+    """
+    life = _acting("schedule_removal")
+    now = turn_for("machine.schedule_removal").now
+    life.act("schedule_removal", due=_instant(when, now, "schedule_removal"), removal=True)
+
+
 def _acting(verb: str) -> Life:
     life = turn_for(f"machine.{verb}").machine
     if life is None or not life.acting:
@@ -69,13 +90,13 @@ def _acting(verb: str) -> Life:
     return cast("Life", life)
 
 
-def _instant(when: Any, now: int) -> int:
+def _instant(when: Any, now: int, verb: str) -> int:
     """A time in microseconds since 1970; raises InvalidInput."""
     if isinstance(when, datetime):
         if when.tzinfo is None:
-            raise InvalidInput(f"machine.schedule({when!r}) has no time zone. Give a time with tzinfo, like UTC.")
+            raise InvalidInput(f"machine.{verb}({when!r}) has no time zone. Give a time with tzinfo, like UTC.")
         return round(when.timestamp() * 1_000_000)
     seconds = in_seconds(when)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= FARTHEST_SECONDS:
-        raise InvalidInput(f"machine.schedule({shown(when)}): give seconds or a timedelta, 0 or more, or a datetime.")
+        raise InvalidInput(f"machine.{verb}({shown(when)}): give seconds or a timedelta, 0 or more, or a datetime.")
     return now + round(seconds * 1_000_000)

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.authoring.machine.actions import Refusal
 from perdure.authoring.machine.method import RepairMethod
+from perdure.clock import microseconds
 from perdure.errors import PayloadError, WorkflowMisuse
-from perdure.kernel.checkpoint import Checkpoint, Repair, parted, written
+from perdure.kernel.checkpoint import Checkpoint, Repair, TimerChange, parted, written
 from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process
 from perdure.logs import logger
@@ -35,7 +36,9 @@ class Life:
 
     ``method`` is the number of the wait that is under way, with the method that follows it; ``letter`` the inbox number
     of what has called that method, and ``asked`` says that its sender waits. ``where`` names the part of the method
-    that runs, if it has any. ``due`` is when the timer fires.
+    that runs, if it has any. ``due`` is when the timer fires; with ``removal`` it removes the machine. Once that is
+    under way the machine is ``closed``: it hears nothing more, until it is ``gone``. ``changes`` are the timers that
+    were replaced or cancelled, to be noted in the history.
     """
 
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
@@ -48,6 +51,8 @@ class Life:
         self._unsaved = False
         self._action = ""
         self._due: int | None = None
+        self._removal = False
+        self._closed = False
         self._over = False
         self._result: Any = None
         self._error: Exception | None = None
@@ -57,6 +62,10 @@ class Life:
         self.method = 0
         self.letter = 0
         self.due: int | None = None
+        self.removal = False
+        self.closed = False
+        self.gone = False
+        self.changes: list[TimerChange] = []
 
     def replayed(self, runs: int, turns: int) -> None:
         """Note, after a replay, how many turns the history has and how often the code has run."""
@@ -70,6 +79,8 @@ class Life:
         end: bool = False,
         result: Any = None,
         error: Exception | None = None,
+        removal: bool = False,
+        closed: bool = False,
     ) -> None:
         """Take the one action of the method that runs; raises WorkflowMisuse if it has taken one before."""
         if self._action:
@@ -79,6 +90,7 @@ class Life:
         if action in ("schedule", "run_now") and self._kind.timer is None:
             raise WorkflowMisuse(f"machine.{action}() needs a method marked @machine.timer, and {self._kind} has none.")
         self._action, self._due, self._over, self._result, self._error = action, due, end, result, error
+        self._removal, self._closed = removal, closed
 
     async def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the machine to its end; ``args`` are those of its beginning."""
@@ -98,10 +110,18 @@ class Life:
             loop.open_branch(self.method)
             if self._is_long(loop):
                 self._fold(loop, args, kwargs)
+            if self.closed:
+                arrivals = Arrivals(loop, ())
             arrival = await arrivals.next(loop, self.due)
             if arrival is None:
                 self.due = None
-                await self._call(loop, self._kind.timer, (), {})
+                if self.closed:
+                    self._over = self.gone = True
+                elif self.removal:
+                    self._close(loop)
+                    self._ended(loop)
+                else:
+                    await self._call(loop, self._kind.timer, (), {})
             else:
                 box, (letter, number, asked, _) = arrival
                 call: Call[Any] = Call(loop, box, number if asked else 0, letter)
@@ -171,7 +191,7 @@ class Life:
         else:
             self._fields = fields
             if self._action:
-                self.due = self._due
+                self._schedule(loop, method)
             if call is not None:
                 call.answer_raw(raw)
         finally:
@@ -187,6 +207,20 @@ class Life:
         failure = Failure.of(error)
         text = f"in {self.where or method.function.__qualname__}: {failure.message}".rstrip(": ")
         return Broken(replace(failure, message=text))
+
+    def _schedule(self, loop: AskingLoop, method: Method[..., Any]) -> None:
+        """Set the timer, or the removal, as the action of the method says."""
+        if self.due is not None and (self.due, self.removal) != (self._due, self._removal):
+            self.changes.append(TimerChange(method.name, self.due, self.removal, self._due, self._removal))
+            loop.notes = True
+        self.due, self.removal = self._due, self._removal
+        if self._closed:
+            self._close(loop)
+
+    def _close(self, loop: AskingLoop) -> None:
+        """Hear nothing more, and stay until those who have just called have read their answers."""
+        self.closed = True
+        self.due = loop.now + microseconds(limits.REMOVAL_SECONDS)
 
     def _roll_back(self) -> None:
         self._entity = self._kind.entity(self._fields, self._kind.form)
@@ -215,7 +249,7 @@ class Life:
             self._entity = self._kind.entity(self._fields, checkpoint.form)
         except Exception as error:  # the class has changed, or its upgrade raises: nothing of the machine is lost
             raise Broken(Failure.of(error)) from error
-        self.due = checkpoint.due
+        self.due, self.removal, self.closed = checkpoint.due, checkpoint.removal, checkpoint.closed
         if checkpoint.run != self._run:
             raise Renewal(self._kind.shape.encode(args, kwargs))
         self.method = checkpoint.method - 1
@@ -232,8 +266,12 @@ class Life:
         if self._unsaved:
             self._unsaved = False
             turn = loop.runs + self._turns
-            here = Checkpoint(self._run, turn, self.method, self.letter, self.due, self._kind.form)
-            loop.state = written(here, self._fields)
+            loop.state = self._written(self._run, turn, self.method, self.letter)
+
+    def _written(self, run: int, turn: int, method: int, letter: int) -> bytes:
+        """The state of the machine, as it stands there."""
+        here = Checkpoint(run, turn, method, letter, self.due, self._kind.form, None, self.removal, self.closed)
+        return written(here, self._fields)
 
     def _is_long(self, loop: AskingLoop) -> bool:
         """Whether the history of this run is long: by its turns, or by its methods, which may be many in one turn."""
@@ -242,5 +280,5 @@ class Life:
     def _fold(self, loop: AskingLoop, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Begin a new run, so that the history of a machine stays short however old it grows."""
         self._unsaved = False
-        loop.state = written(Checkpoint(self._run + 1, 0, 1, 0, self.due, self._kind.form), self._fields)
+        loop.state = self._written(self._run + 1, 0, 1, 0)
         raise Renewal(self._kind.shape.encode(args, kwargs))

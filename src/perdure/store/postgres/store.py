@@ -20,7 +20,7 @@ from perdure.clock import Computer
 from perdure.errors import DamagedRecord
 from perdure.kernel.child import is_task
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, removes
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.integrity import lacking
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
@@ -34,15 +34,11 @@ from perdure.store.migrate import ahead, outgrown
 from perdure.store.notifications import Listener, StopListening
 from perdure.store.postgres import records as row
 from perdure.store.postgres.backend import PostgresBackend
+from perdure.store.postgres.commit import commit
 from perdure.store.postgres.connection import PostgresConnection
 from perdure.store.postgres.listen import ListenConnection
 from perdure.store.postgres.records import (
-    commit_alone,
-    commit_records,
     first_messages,
-    id_of,
-    outward_alone,
-    outward_records,
     search_columns,
     send_columns,
     start_records,
@@ -155,39 +151,9 @@ class PostgresStore:
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """Write commits, at most one per process, each accepted or refused by itself."""
-        answers = await self._commit(commits) if commits else []
-        self.lineage.committed(commits, answers)
+        answers = await commit(self._writes, commits) if commits else []
+        self.lineage.committed(commits, answers, removing=any(map(removes, commits)))
         return answers
-
-    async def _commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
-        if any(commit.starts or commit.sends for commit in commits):
-            return await self._commit_outward(commits)
-        if len(commits) == 1 and (alone := commit_alone(commits[0])):
-            return row.commit_answers(commits, await self._writes.row("commit_alone", *alone))
-        ordered = sorted(commits, key=id_of)
-        answers = row.commit_answers(ordered, await self._writes.row("commit", *commit_records(ordered)))
-        if len(answers) == answers.count(answers[0]):
-            return answers
-        by_id = {commit.after.id: answer for commit, answer in zip(ordered, answers, strict=True)}
-        return [by_id[commit.after.id] for commit in commits]
-
-    async def _commit_outward(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
-        """Write commits that start children or send messages; one whose targets are locked is answered BUSY."""
-        answers: dict[bytes, CommitAnswer] = {}
-        left = sorted(commits, key=id_of)
-        while left:
-            if len(left) == 1 and (alone := outward_alone(left[0])):
-                found = await self._writes.row("commit_outward_alone", *alone)
-            else:
-                found = await self._writes.row("commit_outward", *outward_records(left))
-            if found["blocked"] is None:
-                written = row.commit_answers(left, found)
-                answers |= {commit.after.id: answer for commit, answer in zip(left, written, strict=True)}
-                break
-            blocked = {left[place - 1].after.id for place in found["blocked"]}
-            answers |= dict.fromkeys(blocked, CommitAnswer(Verdict.BUSY))
-            left = [commit for commit in left if commit.after.id not in blocked]
-        return [answers[commit.after.id] for commit in commits]
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
@@ -388,8 +354,12 @@ class PostgresStore:
         name = f"{table.__name__.lower()}s"
         return [table(*found) for found in await one.rows(name, [astuple(change) for change in changes])]
 
-    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
-        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+    async def prune(
+        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+    ) -> Pruned:
+        """Remove what ended longer than ``finished`` microseconds ago; or a portion of the former runs ``of`` one."""
+        if of is not None:
+            return Pruned(0, 0, (await self._writes.row("remove_runs", of, limits.PRUNED_EVENTS))["runs"])
         found = await self._writes.row("prune", finished, keys, limit)
         former = await self._writes.row("prune_runs", finished, keys, behind, limit, limits.PRUNED_EVENTS)
         return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])

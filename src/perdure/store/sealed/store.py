@@ -269,10 +269,12 @@ class SealedStore(Store):
 
     # -- removing --------------------------------------------------------------------------------------------------
 
-    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
+    async def prune(
+        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+    ) -> Pruned:
         """See Store. Also removes old blobs to which nothing refers (any more)."""
-        pruned = await self.store.prune(finished, keys, limit, behind)
-        if self.blobs is not None:
+        pruned = await self.store.prune(finished, keys, limit, behind, of=of)
+        if self.blobs is not None and of is None:
             try:
                 await self.blobs.sweep(self._referred_to, limit)
             except OSError as error:  # the offload is away: nothing is lost, a later sweep finds them again

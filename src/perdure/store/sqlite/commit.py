@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from perdure.errors import BadRecord
 from perdure.kernel.child import is_task
-from perdure.kernel.commit import Commit, CommitAnswer, Start, Verdict
+from perdure.kernel.commit import Commit, CommitAnswer, Removal, Start, Verdict
 from perdure.kernel.message import Message
 from perdure.kernel.process import FINAL, Status
-from perdure.store.sqlite import queue, row, send, start
+from perdure.store.sqlite import queue, row, send, start, upkeep
 from perdure.store.sqlite.row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
 from perdure.store.sqlite.writer import Collision, Transaction
 
@@ -52,6 +52,8 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
             token, version, inbox = odd[n]
             if token != commit.token or version != commit.version:
                 known = token is not None and _known(transaction, commit)
+                gone = token is None and commit.removes is Removal.PROCESS  # it was removed before
+                known = known or gone
                 answers[n] = CommitAnswer(Verdict.APPLIED if known else Verdict.REFUSED, inbox or 0, now)
                 continue
         verdict = _verdict(commit, inbox, now)
@@ -66,6 +68,19 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
             "the row of a process holds a value that no commit can match; repair the row, or end the process: "
             "`perdure terminate`"
         ) from None
+    return answers
+
+
+def commit_and_remove(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
+    """Write a batch, then remove what its commits remove: a process goes after its last messages were sent."""
+    answers = commit(transaction, commits)
+    for one, answer in zip(commits, answers, strict=True):
+        if answer.verdict is not Verdict.APPLIED:
+            continue
+        if one.removes is Removal.PROCESS:
+            upkeep.remove(transaction.connection, [one.after.id])
+        elif one.removes is Removal.KEY:
+            transaction.connection.run("release_key", process=one.after.id)
     return answers
 
 
@@ -102,6 +117,8 @@ def _known(transaction: Transaction, commit: Commit) -> bool:
     Its first event is compared whole, since two commands that were made from the same row have the same token and
     version. For a commit without events, the row's token and version are compared.
     """
+    if commit.removes is Removal.PROCESS:
+        return False  # its row would not be there
     after = commit.after
     if not commit.events:
         return transaction.connection.one("read_fence", id=after.id) == (after.token, after.version)

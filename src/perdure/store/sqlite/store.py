@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure.clock import SECOND, Computer
 from perdure.errors import StoreError
 from perdure.kernel.claim import Claim, ClaimAnswer
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, removes
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
@@ -245,7 +245,7 @@ class SqliteStore:
         if not commits:
             return []
         soon = self._clock.now() + SECOND
-        due = done = False
+        due, done, removing = False, False, any(map(removes, commits))
         for commit in commits:
             after = commit.after
             if commit.attributes_set and after.attributes is not None:
@@ -259,14 +259,14 @@ class SqliteStore:
             due = due or after.token != commit.token  # the worker that held it is notified that it has lost it
         answers = await self._writer.write_all(
             commits,
-            sqlite_commit.commit,
-            at_once=sqlite_commit.commit_at_once,
+            sqlite_commit.commit_and_remove if removing else sqlite_commit.commit,
+            at_once=None if removing else sqlite_commit.commit_at_once,
             due=due,
             done=done,
             notification=of_commits,
         )
         if self._remembers:
-            self.lineage.committed(commits, answers)
+            self.lineage.committed(commits, answers, removing=removing)
         self._tell()
         return answers
 
@@ -373,21 +373,22 @@ class SqliteStore:
         self._tell()
         return rows
 
-    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
-        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+    async def prune(
+        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+    ) -> Pruned:
+        """Remove what ended longer than ``finished`` microseconds ago; or a portion of the former runs ``of`` one."""
+        if of is not None:
+            return Pruned(0, 0, await self._writer.write(partial(upkeep.remove_runs, process=of)))
         before = await self.now() - finished
         removed = 0
         for ids in await self._read(lambda connection: upkeep.finished(connection, before, limit)):
-            removed += await self._prune_some(ids, before, keys)
+            removed += await self._writer.write(partial(upkeep.prune, ids=ids, before=before, keys=keys))
         rest = await self._writer.write(lambda transaction: upkeep.prune_rest(transaction, limit))
         reopened, behind = await self._read(lambda connection: upkeep.reopened(connection, before, limit, behind))
         known, runs = min(before, before + finished - keys), 0
         for id in reopened:
             runs += await self._writer.write(partial(upkeep.prune_runs, process=id, before=before, known=known))
         return Pruned(removed, rest.keys, runs, behind)
-
-    async def _prune_some(self, ids: Sequence[bytes], before: int, keys: int) -> int:
-        return await self._writer.write(lambda transaction: upkeep.prune(transaction, ids, before, keys))
 
     def watch(self, listener: Listener) -> StopListening:
         """Call ``listener`` with the notifications of this store and of others; the answer stops the watch."""

@@ -73,9 +73,14 @@ def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int
         return 0
     if kept:
         connection.write("keep_keys", 5, kept)
-    connection.write("prune_messages", 1, gone)
-    connection.write("prune_events", 1, gone)
-    return connection.write("prune_processes", 1, gone)
+    return remove(connection, gone)
+
+
+def remove(connection: Connection, ids: list[Any]) -> int:
+    """Delete processes with their messages and events."""
+    connection.write("prune_messages", 1, ids)
+    connection.write("prune_events", 1, ids)
+    return connection.write("prune_processes", 1, ids)
 
 
 def reopened(connection: Connection, before: int, limit: int, behind: bytes | None) -> tuple[list[bytes], bytes | None]:
@@ -101,6 +106,19 @@ def prune_runs(transaction: Transaction, process: bytes, before: int, known: int
     if runs:
         connection.run("prune_heard", process=process, before=before, known=known)
         connection.run("prune_answers", process=process, known=known)
+    return runs
+
+
+def remove_runs(transaction: Transaction, process: bytes) -> int:
+    """Remove a portion of the former runs of a process that is about to go; how many were removed or begun."""
+    connection, runs, events = transaction.connection, 0, EVENTS_PRUNED_AT_ONCE
+    while runs < PRUNED_AT_ONCE and events > 0 and connection.one("has_former_run", process=process)[0]:
+        gone = connection.run("prune_first_run", process=process, known=transaction.now, most=events)
+        runs += 1
+        events -= gone
+        if events > 0:
+            connection.run("forget_first_run", process=process)
+    connection.run("remove_heard", process=process, most=EVENTS_PRUNED_AT_ONCE)
     return runs
 
 

@@ -25,6 +25,7 @@ from perdure.testing.conformance.pruning import Pruning
 from perdure.testing.conformance.racing import Racing
 from perdure.testing.conformance.reading import Reading
 from perdure.testing.conformance.recording import Recording
+from perdure.testing.conformance.removing import Removing
 from perdure.testing.conformance.seizing import Seizing
 from perdure.testing.conformance.sending import Sending
 from perdure.testing.conformance.showing import Showing
@@ -53,6 +54,7 @@ class StoreConformance(
     Showing,
     Recording,
     Pruning,
+    Removing,
     Timekeeping,
     Waking,
     Naming,

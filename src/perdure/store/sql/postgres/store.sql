@@ -46,6 +46,9 @@ SELECT * FROM perdure.commit_outward_alone($1, $2, $3, $4, $5, $6, $7, $8)
 -- name: commit_outward
 SELECT * FROM perdure.commit_outward($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
+-- name: commit_and_remove
+SELECT * FROM perdure.commit_and_remove($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
 -- name: send
 SELECT * FROM perdure.send_within($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
@@ -146,6 +149,9 @@ SELECT * FROM perdure.loads($1)
 
 -- name: backlogs
 SELECT * FROM perdure.backlogs($1)
+
+-- name: remove_runs
+SELECT perdure.remove_runs($1, $2) AS runs
 
 -- name: prune_runs
 SELECT * FROM perdure.prune_runs($1, $2, $3, $4, $5)

@@ -154,6 +154,9 @@ DELETE FROM message WHERE process IN (VALUES /* each */ (?) /* end */)
 -- name: prune_processes
 DELETE FROM process WHERE id IN (VALUES /* each */ (?) /* end */)
 
+-- name: release_key
+UPDATE process SET key = NULL WHERE id = :process
+
 -- name: find_reopened
 -- A page of unfinished processes with former runs, by id, and whether the oldest of them ended by a time. The present run
 -- and the one before it stay.
@@ -172,6 +175,17 @@ SELECT json_group_array(json_array(hex(id), over)) FROM (
 SELECT count(*) FROM process JOIN event ON event.process = process.id
     AND event.run = coalesce(process.first_run, 1) + 1 AND event.number = 1 AND event.at <= :before
 WHERE process.id = :process AND process.status <= 3 AND coalesce(process.first_run, 1) + 1 < process.run
+
+-- name: has_former_run
+SELECT count(*) FROM process WHERE id = :process AND coalesce(first_run, 1) + 1 < run
+
+-- name: remove_heard
+DELETE FROM message WHERE process = :process AND number IN (
+    SELECT number FROM message AS old
+    WHERE old.process = :process
+    AND old.consumed_run < (SELECT coalesce(first_run, 1) FROM process WHERE id = :process)
+    ORDER BY number LIMIT :most
+)
 
 -- name: prune_first_run
 DELETE FROM event WHERE process = :process AND run = (SELECT coalesce(first_run, 1) FROM process WHERE id = :process)

@@ -1,4 +1,38 @@
--- What is removed after a time.
+-- What is removed: by a person or by the process itself at once, by retention after a time.
+
+-- Write one commit, and in its transaction remove the process, or (unless ``whole``) only its key. A process that is not
+-- there any more was removed before.
+CREATE OR REPLACE FUNCTION perdure.commit_and_remove(
+    records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
+    children perdure.start_in[], children_rare perdure.start_rare[], child_of int[], letters perdure.letter_in[],
+    published uuid[], whole boolean,
+    OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[], OUT blocked int[]
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    one uuid := (records[1]).id;
+BEGIN
+    SELECT c.now, c.inboxes, c.odd, c.verdicts, c.blocked INTO now, inboxes, odd, verdicts, blocked
+    FROM perdure.commit_outward(records, rare, new_events, consumed, children, children_rare, child_of, letters,
+                                published) AS c;
+    IF blocked IS NOT NULL THEN
+        RETURN;
+    ELSIF odd IS NULL AND whole THEN
+        DELETE FROM perdure.message m WHERE m.process = one;
+        DELETE FROM perdure.event e WHERE e.process = one;
+        DELETE FROM perdure.process p WHERE p.id = one;
+    ELSIF odd IS NULL THEN
+        UPDATE perdure.process p SET key = NULL WHERE p.id = one;
+    ELSIF whole AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.id = one OFFSET 0) THEN
+        odd := NULL;
+        verdicts := NULL;
+    ELSIF whole AND verdicts = ARRAY['applied'] THEN  -- another commit has brought the row to this token and version
+        verdicts := ARRAY['refused'];
+    END IF;
+END
+$$;
 
 -- Remove processes that ended long ago with all that belongs to them; their keys stay for a while (rule 24).
 -- It runs seldom and removes much, so it is planned anew each time for the sizes of that time.
@@ -107,5 +141,38 @@ BEGIN
     IF page < most THEN
         place := NULL;
     END IF;
+END
+$$;
+
+-- Remove a portion of the former runs of a process that is about to go, whatever their age. The answer is how many were
+-- removed or begun.
+CREATE OR REPLACE FUNCTION perdure.remove_runs(one uuid, events int, OUT runs int)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    most  int := events;
+    first int;
+    last  int;
+    gone  int;
+BEGIN
+    runs := 0;
+    SELECT coalesce(p.first_run, 1), p.run INTO first, last FROM perdure.process p
+    WHERE p.id = one FOR NO KEY UPDATE;
+    WHILE events > 0 AND first + 1 < last LOOP
+        DELETE FROM perdure.event e WHERE e.process = one AND e.run = first AND e.number = ANY (ARRAY(
+            SELECT o.number FROM perdure.event o WHERE o.process = one AND o.run = first
+            ORDER BY o.number LIMIT events));
+        GET DIAGNOSTICS gone = ROW_COUNT;
+        runs := runs + 1;
+        events := events - greatest(gone, 1);
+        EXIT WHEN events <= 0;  -- more may be left of this one
+        first := first + 1;
+    END LOOP;
+    UPDATE perdure.process p SET first_run = first WHERE p.id = one AND first > coalesce(p.first_run, 1);
+    DELETE FROM perdure.message m WHERE m.process = one AND m.number = ANY (ARRAY(
+        SELECT o.number FROM perdure.message o WHERE o.process = one AND o.consumed_run < first
+        ORDER BY o.number LIMIT most));
 END
 $$;
