@@ -138,8 +138,32 @@ def test_a_machine_that_cannot_be_is_refused_where_it_is_defined() -> None:
 
 
 def test_the_actions_belong_into_a_machine_and_no_state_looks_like_its_own() -> None:
-    for act in (machine.suspend, machine.run_now, machine.complete, lambda: machine.schedule(1)):
+    for act in (
+        machine.suspend,
+        machine.run_now,
+        machine.complete,
+        lambda: machine.schedule(1),
+        lambda: machine.fail(OSError()),
+    ):
         with pytest.raises(WorkflowMisuse):
             act()
     with pytest.raises(WorkflowMisuse, match="state of a machine"):
         verbs.set_state({"@machine": {}})
+
+
+async def test_the_beginning_of_a_machine_may_use_what_stands_around_its_class(opened: Open) -> None:
+    first = 7
+
+    class Counter(machine.Machine):
+        count: int = 0
+
+        @machine.init
+        def begun(self) -> None:
+            self.count = first
+
+        @machine.call
+        def told(self) -> int:
+            return self.count
+
+    engine, _ = await opened(work=True)
+    assert await (await engine.start(Counter.begun)).call(Counter.told) == 7
