@@ -11,8 +11,10 @@ import pytest
 from perdure import Retry, limits, step, testing, workflow
 from perdure.authoring.step import Step
 from perdure.clock import SECOND
-from perdure.errors import DefinitionError, ProcessFailed, Unavailable
+from perdure.errors import DefinitionError, Permanent, ProcessFailed, StepCrashed, Unavailable
 from perdure.kernel.event import EventType
+from perdure.runtime.steps.circuits import blames, telling
+from perdure.runtime.steps.isolated.protocol import StepRaised
 from perdure.store.base import Search
 from tests.breakers.bank import (
     ALL,
@@ -27,6 +29,7 @@ from tests.breakers.bank import (
     circuit_of,
     circuit_when,
     elsewhere,
+    pay,
     pay_in_queue,
     paying,
     paying_in_queue,
@@ -149,6 +152,18 @@ async def test_an_answer_and_what_another_attempt_cannot_cure_is_no_failure_of_t
         with pytest.raises(ProcessFailed):
             await (await engine.start(paying, number)).result(LIMIT)
     assert await engine.breakers.list() == []
+
+
+def test_what_a_hard_step_raised_in_its_cell_counts_as_it_would_here() -> None:
+    def raised(error: BaseException) -> StepRaised:
+        return StepRaised(pay.failure(error, 1), pay.retry.retries(error))
+
+    for error in (ConnectionError(), TimeoutError(), Unavailable("busy"), Refused(), ZeroDivisionError(), Permanent()):
+        assert blames(pay, error) is blames(pay, raised(error)) is isinstance(error, OSError | Unavailable), error
+    assert telling(raised(Unavailable("busy", retry_after=60))) == 0, "how long is not told across"
+    assert telling(raised(ConnectionError())) is None
+    assert not blames(pay, StepCrashed("its cell was killed")), "the cell has failed, not the bank"
+    assert blames(pay, ExceptionGroup("both", [Refused(), ConnectionError()]))
 
 
 async def test_an_answer_that_tells_opens_it_at_once_for_as_long_as_it_says(opened: Open) -> None:

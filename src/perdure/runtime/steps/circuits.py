@@ -26,6 +26,7 @@ from perdure.turns.saga import UndoAsk
 if TYPE_CHECKING:
     from perdure.kernel.failure import Failure
     from perdure.runtime.parts import WorkerParts
+    from perdure.turns.ask import AskedStep
 
 log = logger("breaker")
 
@@ -92,7 +93,7 @@ class Circuits:
     def ended(self, attempt_run: AttemptRun, error: BaseException | StepRaised | None, failure: Failure | None) -> None:
         """Note what an attempt says of its dependency; with the class of an error, as its text may be a secret."""
         breaker = breaker_of(attempt_run)
-        failed = error is not None and blames(attempt_run, error)
+        failed = error is not None and blames(attempt_run.ask.step, error)
         told = telling(error) if failed else None
         name = "" if failure is None else failure.type
         if type(attempt_run) is Probe:
@@ -251,13 +252,12 @@ def breaker_of(attempt_run: AttemptRun) -> Breaker:
     return cast("Breaker", attempt_run.ask.step.breaker)
 
 
-def blames(attempt_run: AttemptRun, error: BaseException | StepRaised) -> bool:
+def blames(step: AskedStep, error: BaseException | StepRaised) -> bool:
     """Whether an error says that the dependency fails: not one that the step declares as an answer, or as lasting."""
-    step = attempt_run.ask.step
     if isinstance(error, StepRaised):
         return error.retries and not (error.failure.declared or error.failure.permanent)
     if isinstance(error, BaseExceptionGroup):
-        return any(blames(attempt_run, one) for one in error.exceptions)
+        return any(blames(step, one) for one in error.exceptions)
     never = step.retry.never if isinstance(step.retry.never, tuple) else (step.retry.never,)
     return isinstance(error, Exception) and not isinstance(
         error, (*HOPELESS, *never, *step.raises.values(), StepCrashed)
