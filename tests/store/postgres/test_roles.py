@@ -43,6 +43,7 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "cancel": ({"operate"}, lambda engine, id: engine.process(id).cancel()),
     "hold": ({"operate"}, lambda engine, id: engine.process(id).hold()),
     "terminate": ({"operate"}, lambda engine, id: engine.process(id).terminate()),
+    "remove": ({"operate"}, lambda engine, id: engine.process(id).remove(force=True)),
     "limit a queue": ({"operate"}, lambda engine, id: engine.queues.limit("bank", concurrency=1)),
     "pause recovery": ({"operate"}, lambda engine, id: engine.recovery.pause()),
 }
