@@ -45,6 +45,7 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "terminate": ({"operate"}, lambda engine, id: engine.process(id).terminate()),
     "breakers": ({"look", "operate"}, lambda engine, id: engine.breakers.list()),
     "open a breaker": ({"operate"}, lambda engine, id: engine.breakers.open("bank")),
+    "remove": ({"operate"}, lambda engine, id: engine.process(id).remove(force=True)),
     "limit a queue": ({"operate"}, lambda engine, id: engine.queues.limit("bank", concurrency=1)),
     "pause recovery": ({"operate"}, lambda engine, id: engine.recovery.pause()),
 }
