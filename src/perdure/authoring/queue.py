@@ -116,6 +116,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy. ``undoes`` is the key of
     the step that it undoes, if it is an undo. ``force`` is false if a running attempt may outlast the task's total
     time, ``first`` is true if the first answer of any attempt counts. ``definition`` tells steps of one name apart.
+    ``once`` is whether it runs at most once, where the asking code says so in place of the step.
     """
 
     step: str
@@ -127,6 +128,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     force: bool = True
     first: bool = False
     definition: str = ""
+    once: bool | None = None
 
 
 _OF_NEWER_RELEASES = ("backoffs", "offsets")
@@ -152,6 +154,7 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         route.total_force,
         route.accept == "first",
         step.definition,
+        step.at_most_once if "at_most_once" in step.set_here else None,
     )
     return Process(
         id,

@@ -75,7 +75,9 @@ def _explained(policies: StepPolicies, kind: str, step: Step[Any, Any]) -> list[
     for name in PROPERTIES:
         value = getattr(after.retry if name in OF_RETRY else after, name)
         by = found.get(name) or (found.get("backoffs") if name == "attempts" else None)  # one retry for each back-off
-        if by is not None:
+        if after.at_most_once and name in OF_RETRY:
+            set_by = "at_most_once"
+        elif by is not None:
             set_by = f"{by.key} in {by.source}"
         else:
             set_by = "the step" if setting_of(name) in step.declared else "default"

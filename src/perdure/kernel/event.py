@@ -43,6 +43,9 @@ class EventType(IntEnum):
     TERMINATED = 44
     EXPIRED = 45
 
+    ATTEMPT_BEGUN = 46
+    """An attempt of a step that runs at most once is about to begin: written before it, and only for such steps."""
+
 
 DELIVERED = frozenset(
     {EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.TIMER_FIRED, EventType.MESSAGE_RECEIVED}

@@ -35,11 +35,13 @@ Subject = tuple[str, str, str]
 class Policy:
     """What is set for the steps that a key names; what is left out stays as it is.
 
-    ``timeout`` is how long an attempt may take; the others are those of :class:`~perdure.Retry`. Durations are seconds
-    or timedeltas. ``total`` and ``budget`` may be None, which is no bound; a file says "none". Raises DefinitionError.
+    ``timeout`` is how long an attempt may take, ``at_most_once`` has the step never run twice; the others are those of
+    :class:`~perdure.Retry`. Durations are seconds or timedeltas. ``total`` and ``budget`` may be None, which is no
+    bound; a file says "none". Raises DefinitionError.
     """
 
     timeout: Duration | UnsetType = UNSET
+    at_most_once: bool | UnsetType = UNSET
     attempts: int | UnsetType = UNSET
     first: Duration | UnsetType = UNSET
     factor: float | UnsetType = UNSET
@@ -57,6 +59,9 @@ class Policy:
             raise DefinitionError(
                 f"Policy(timeout={shown(timeout)}) makes no sense: give seconds or a timedelta, more than 0 and finite."
             )
+        once = given.pop("at_most_once", False)
+        if not isinstance(once, bool):
+            raise DefinitionError(f"Policy(at_most_once={shown(once)}) makes no sense: give True or False.")
         fitting(Retry(), given)
 
     @property
@@ -67,7 +72,7 @@ class Policy:
 
 
 PROPERTIES = tuple(field.name for field in fields(Policy))
-OF_RETRY = PROPERTIES[1:]
+OF_RETRY = PROPERTIES[2:]
 _BOUNDS = ("total", "budget")
 
 
@@ -95,8 +100,8 @@ class Policies:
     def of(self, subject: Subject, declared: Container[str] = (), here: Container[str] = ()) -> dict[str, Ruling]:
         """What is set for a step: its properties by name.
 
-        What its definition has ``declared``, ``retry`` or ``timeout``, only a key that names the step replaces; what
-        was set ``here``, at one place of the workflow, only a key that names workflow and step.
+        What its definition has ``declared``, ``retry``, ``timeout`` or ``at_most_once``, only a key that names the step
+        replaces; what was set ``here``, at one place of the workflow, only a key that names workflow and step.
         """
         found: dict[str, Ruling] = {}
         for key, (flow, _, action) in keys(subject):
@@ -130,7 +135,7 @@ class Policies:
 
 def setting_of(property: str) -> str:
     """The setting of a step that a property belongs to."""
-    return property if property == "timeout" else "retry"
+    return "retry" if property in OF_RETRY else property
 
 
 def keys(subject: Subject) -> Iterator[tuple[str, Subject]]:

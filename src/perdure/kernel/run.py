@@ -136,13 +136,13 @@ _KEPT_EVIDENCE = frozenset(
     {
         EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED,
         EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED, EventType.PUBLISHED,
-        EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED, EventType.CALL_REFUSED,
+        EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED, EventType.CALL_REFUSED, EventType.ATTEMPT_BEGUN,
     }
 )  # fmt: skip
 
 
-_LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED})
-"""Events kept whatever failed before them: the children live on, and a patch once taken stays taken."""
+_LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED, EventType.ATTEMPT_BEGUN})
+"""Events kept whatever failed before them: children live on, a patch stays taken, and what may run once has begun."""
 
 
 def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:

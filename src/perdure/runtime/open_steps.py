@@ -42,12 +42,13 @@ class OpenSteps:
     ones, ``reported`` is what earlier attempts of open steps have reported. ``origins`` are the runs in which steps
     were first asked for, where that was not always the present one. ``inherited`` are the steps that were open when a
     worker died with the process: None if none died, or once that has been forgotten. ``remembers`` says that there
-    may be something to forget when a step is answered.
+    may be something to forget when a step is answered. ``announced`` are steps that run at most once and whose
+    beginning is written, or goes into the next commit: they begin here, or never.
     """
 
     __slots__ = (
-        "asked", "attempts", "in_flight", "inherited", "origins", "releasing", "remembers", "reported", "retries",
-        "run",
+        "announced", "asked", "attempts", "in_flight", "inherited", "origins", "releasing", "remembers", "reported",
+        "retries", "run",
     )  # fmt: skip
 
     def __init__(self, run: int) -> None:
@@ -61,11 +62,14 @@ class OpenSteps:
         self.origins: dict[Slot, int] | None = None
         self.inherited: set[Slot] | None = None
         self.remembers = False
+        self.announced: frozenset[Slot] = frozenset()
 
     # -- from the asking to the attempt ----------------------------------------------------------------------------
 
-    def ask(self, asks: list[Ask[Any]]) -> None:
-        """A turn has asked for these, or another attempt of them may begin."""
+    def ask(self, asks: list[Ask[Any]], *, announced: bool = False) -> None:
+        """A turn has asked for these, or another attempt of them may begin; ``announced``: they run at most once."""
+        if announced:
+            self.announced |= {ask.slot for ask in asks}
         if self.origins is not None:
             for ask in asks:
                 self.origins.setdefault(ask.slot, self.run)
@@ -84,6 +88,12 @@ class OpenSteps:
         released, self.releasing = self.releasing, []
         return released
 
+    def may_begin(self, slot: Slot) -> bool:
+        """Whether the beginning of a step that runs at most once is written; if so, it does begin."""
+        announced = slot in self.announced
+        self.announced -= {slot}
+        return announced
+
     def begin(self, slot: Slot, attempt: Running) -> None:
         """An attempt is under way from now on."""
         self.in_flight[slot] = attempt
@@ -100,6 +110,8 @@ class OpenSteps:
                 attempt.stop()
             if self.remembers:
                 self.forget(ask)
+            if self.announced:
+                self.announced -= {ask.slot}
         self.asked = [ask for ask in self.asked if ask.slot in open]
         self.releasing = [ask for ask in self.releasing if ask.slot in open]
 
@@ -123,16 +135,15 @@ class OpenSteps:
         self.attempts[slot] = failed
         self.remembers = True
 
-    def wait(self, slot: Slot, retry: asyncio.TimerHandle) -> None:
-        """Keep the timer of a step's next attempt."""
+    def wait(self, slot: Slot, retry: asyncio.TimerHandle | None) -> None:
+        """Keep the timer of a step's next attempt; None: it has fired."""
+        if retry is None:
+            self.retries.pop(slot, None)
+            return
         if self.retries is NOTHING:
             self.retries = {}
         self.retries[slot] = retry
         self.remembers = True
-
-    def waited(self, slot: Slot) -> None:
-        """The timer of a step's next attempt has fired."""
-        self.retries.pop(slot, None)
 
     def keep(self, ask: Ask[Any], attempt: Running) -> None:
         """Keep what an attempt that has failed reported last, for the next one."""

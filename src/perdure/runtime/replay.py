@@ -6,20 +6,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure import limits
+from perdure.errors import StepOutcomeUnknown
 from perdure.kernel.checkpoint import last_turn, unfinished
 from perdure.kernel.event import SHOWN, Event, EventType
+from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.patch import has_passed
 from perdure.kernel.retry import decode_attempt
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import under_way
-from perdure.runtime import compensation, published, turn
+from perdure.kernel.undo import undoes
+from perdure.runtime import compensation, failure_log, published, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.open_steps import Slot
 from perdure.turns import patches
 from perdure.turns.asking import OutgoingSignal
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
+from perdure.turns.saga import UndoAsk
+
+_NO_ANSWER = "it is not known whether it was done: its worker died, or lost the process, before the step had answered"
 
 
 def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> Iterator[None]:
@@ -33,8 +39,9 @@ def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Messa
 class Replay:
     """One replay. ``asked`` are the children that the code has asked for, ``outgoing`` the signals that it has sent.
 
-    ``kept`` are the results that the run before has left for steps that are open when this run begins. ``turns`` and
-    ``latest`` are the number and the time of a machine's last turn, which need not be replayed.
+    ``kept`` are the results that the run before has left for steps that are open when this run begins. ``begun`` are
+    steps that run at most once and have begun. ``turns`` and ``latest`` are the number and the time of a machine's last
+    turn, which need not be replayed.
     """
 
     def __init__(self, instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
@@ -47,6 +54,7 @@ class Replay:
         self.asked: set[Slot] = set()
         self.outgoing: list[OutgoingSignal] = []
         self.kept: dict[Slot, Event] = {}
+        self.begun: set[Slot] = set()
 
     def run(self) -> Iterator[None]:
         """Run all recorded turns, a portion at a time; then what comes is new."""
@@ -125,12 +133,15 @@ class Replay:
         instance = self.instance
         if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
             instance.steps.tried((event.name, event.place), decode_attempt(event.payload))
+        elif event.type is EventType.ATTEMPT_BEGUN:
+            self.begun.add((event.name, event.place))
         elif event.type in SHOWN:
             publications_of(instance.loop).recall(event.name, event.place)
         elif event.type is EventType.RESULT_KEPT:
             self.kept[event.name, event.place] = event
         elif event.type is EventType.RESUMED:
             instance.resume(event.number)
+            self.begun = {slot for slot in self.begun if undoes(slot[1]) is None}
         elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
             instance.outward().recall(event, kept=0 < event.number - 1 <= self.opening.kept)
         elif event.type is EventType.ANSWER_IGNORED and event.message is not None and instance.outbox is not None:
@@ -162,9 +173,22 @@ class Replay:
             instance.steps.inherit()
 
     def _answered(self, ask: Ask[Any]) -> bool:
-        """Whether a step that is open when this run begins has a result kept from the run before: it is delivered."""
+        """Whether an open step is answered already: by a result kept from the run before, or since it has run once."""
+        if ask.step.at_most_once and ask.slot in self.begun:
+            self._unknown(ask)
+            return True
         event = self.kept.get(ask.slot)
         if event is None or event.digest not in (None, ask.digest):
             return False
         self.instance.deliver(EventType.STEP_COMPLETED, ask, event.payload)
         return True
+
+    def _unknown(self, ask: Ask[Any]) -> None:
+        """A step that runs at most once has begun, and its answer is not there: nobody may run it again."""
+        instance = self.instance
+        failure = Failure(StepOutcomeUnknown.__name__, _NO_ANSWER, unknown=True)
+        failure_log.attempt_failed(instance.process, ask, failure, None)
+        if isinstance(ask, UndoAsk):
+            compensation.gave_up(instance, ask, failure, instance.at)
+        else:
+            instance.deliver(EventType.STEP_FAILED, ask, failure.encode())

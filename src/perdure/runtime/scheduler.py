@@ -236,7 +236,7 @@ class Scheduler:
         steps = instance.steps
         if instance.trouble is not None:
             self.park(instance, instance.trouble)
-        elif instance.leaving or (self.alone and not process.deaths):
+        elif (instance.leaving or (self.alone and not process.deaths)) and not steps.announced:
             self.release(instance)  # it goes on elsewhere: we stop, or it is no suspect any more
         elif inbox > instance.inbox.heard:
             self.await_messages(instance, inbox)  # rule 18: they open the next turn before outputs are released
@@ -283,7 +283,7 @@ class Scheduler:
 
     def _begin_asked(self, instance: Instance) -> None:
         """Begin the steps that were asked for: only after the commit that holds the reason for them."""
-        if self.draining:
+        if self.draining and not instance.steps.announced:
             return
         for ask in instance.steps.release():
             if ask.slot in instance.loop.open:
@@ -311,6 +311,18 @@ class Scheduler:
         if release.passed(instance, self.time.now()):
             return  # the lease guard lets go of it
         instance.steps.ask([ask])
+        self.settle(instance)
+
+    def step_begins(self, attempt: AttemptRun) -> None:
+        """See StepListener. From its commit on the step begins here or never, also while this worker drains."""
+        if attempt.over:
+            return
+        instance, ask = attempt.instance, attempt.ask
+        instance.steps.end(ask.slot)
+        if not self.draining:
+            now = max(self.time.now(), instance.at)
+            instance.note(EventType.ATTEMPT_BEGUN, now, None, name=ask.name, place=ask.place)
+        instance.steps.ask([ask], announced=not self.draining)
         self.settle(instance)
 
     def came_late(self, attempt: AttemptRun, value: Any) -> None:

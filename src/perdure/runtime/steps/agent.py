@@ -27,6 +27,7 @@ from perdure.runtime.steps.budget import Budgets
 from perdure.runtime.steps.isolated.pool import ChildPool, HardCall
 from perdure.runtime.steps.isolated.protocol import StepEnded, StepRaised, order
 from perdure.runtime.steps.lingering import Lingering
+from perdure.runtime.steps.next_attempt import planned
 from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.runtime.steps.transactional import TransactionalSteps
 from perdure.turns.loop import Ask
@@ -84,7 +85,7 @@ class Agent:
             attempt_run = AttemptRun(self, instance, ask, tried.attempt + 1, tried.since)
         steps.begin(slot, attempt_run)
         step = ask.step
-        if step.is_async and not (step.away or step.transaction or type(ask) is UndoAsk):  # as most are
+        if step.is_async and not (step.away or step.prepared or type(ask) is UndoAsk):  # as most are
             self.began(attempt_run)
             self._async_runner.put(attempt_run)
         else:
@@ -107,7 +108,14 @@ class Agent:
             return
         if ask.step.away:
             self.loop.call_soon(self.listener.undo_due, attempt_run.instance, ask)
-        elif ask.step.transaction:
+        elif ask.step.at_most_once and not attempt_run.instance.steps.may_begin(ask.slot):
+            self.loop.call_soon(self.listener.step_begins, attempt_run)
+        else:
+            self._run(attempt_run)
+
+    def _run(self, attempt_run: AttemptRun) -> None:
+        ask = attempt_run.ask
+        if ask.step.transaction:
             self.transactional_steps.begin(attempt_run)
         elif ask.step.is_async:
             self.began(attempt_run)
@@ -162,7 +170,7 @@ class Agent:
             task.cancel()
 
     def _retry(self, instance: Instance, ask: Ask[Any]) -> None:
-        instance.steps.waited(ask.slot)
+        instance.steps.wait(ask.slot, None)
         if not instance.gone:
             self.listener.step_due(instance, ask)
 
@@ -191,7 +199,7 @@ class Agent:
             return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
-        retry_at = self._retry_at(attempt_run, error)
+        retry_at = planned(attempt_run, error, self.time.now(), self.machine.random)
         seconds = None if retry_at is None else (retry_at - self.time.now()) / SECOND
         failure_log.attempt_failed(instance.process, ask, failure, seconds)
         if retry_at is None:
@@ -205,9 +213,9 @@ class Agent:
     def _put_off(self, attempt_run: AttemptRun, error: BaseException) -> bool:
         """Try an attempt again, uncounted, if it failed for a shortage of this worker; after a while it counts."""
         what = exhausted_in_step(error)
-        if what is None:
-            return False
         instance, ask = attempt_run.instance, attempt_run.ask
+        if what is None or (ask.step.at_most_once and attempt_run.started):
+            return False
         if not self.shortages.patient((instance.process.id, ask.name, ask.place)):
             return False
         self.shortages.refused(what, f"{ask.step}: {error!r:.200}")
@@ -223,7 +231,7 @@ class Agent:
         attempt_run.timer = None
         self.put_off.pop(attempt_run, None)
         if not attempt_run.over:
-            self._call(attempt_run)
+            self._run(attempt_run)
 
     def held_up(self) -> bool:
         """Whether some step may have to wait long before it can begin here."""
@@ -233,6 +241,8 @@ class Agent:
 
     def held_up_by(self, attempt_run: AttemptRun) -> Callable[[], bool] | None:
         """A function that tells whether an attempt still cannot begin; None unless it waits for a shortage to end."""
+        if attempt_run.ask.step.at_most_once:
+            return None  # its beginning is written: it begins here or never
         if attempt_run in self.put_off:
             ask = attempt_run.ask
             since = self.shortages.put_off_for((attempt_run.instance.process.id, ask.name, ask.place))
@@ -248,17 +258,6 @@ class Agent:
     def succeeded(self, ask: Ask[Any]) -> None:
         """An attempt has brought a result: that pays for a retry of its step."""
         self._budgets.earned(ask.step)
-
-    def _retry_at(self, attempt_run: AttemptRun, error: BaseException | StepRaised) -> int | None:
-        """When the next attempt may begin, or None if the policy gives up."""
-        policy = attempt_run.ask.step.retry
-        if not (error.retries if isinstance(error, StepRaised) else policy.retries(error)):
-            return None
-        # The history is ahead of a clock that was set back: a retry follows its failure there too.
-        now = max(self.time.now(), attempt_run.instance.at)
-        spent = (now - attempt_run.since) / SECOND
-        delay = policy.next_delay(attempt_run.number, spent, self.machine.random())
-        return None if delay is None else now + microseconds(delay)
 
     async def close(self) -> None:
         """Cancel what still runs and wait a moment for it; threads cannot be stopped, only left behind."""
@@ -316,7 +315,7 @@ class Agent:
     def _call_in_cell(self, attempt_run: AttemptRun) -> None:
         def ended(answer: StepEnded | StepCrashed) -> None:
             if isinstance(answer, StepCrashed):  # the cell of a stopped attempt was killed: that is no late answer
-                self.failed(attempt_run, asyncio.CancelledError() if attempt_run.over else answer)
+                self.failed(attempt_run, asyncio.CancelledError() if attempt_run.over else attempt_run.cut_off(answer))
             elif not self.silenced(attempt_run):
                 if isinstance(answer, StepRaised):
                     self._ended(attempt_run, None, answer)
@@ -391,4 +390,5 @@ class Agent:
         self.telemetry.counters["step_timeouts"] += 1
         seconds = self.loop.time() - attempt_run.started
         attempt_run.stop()
-        self._ended(attempt_run, None, TimeoutError(f"the attempt ran over its deadline after {seconds:.3g} s"))
+        error = TimeoutError(f"the attempt ran over its deadline after {seconds:.3g} s")
+        self._ended(attempt_run, None, attempt_run.cut_off(error))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perdure import limits
 from perdure.authoring.step import Attempt
 from perdure.authoring.task import QueueWork
-from perdure.errors import DefinitionError, PayloadTooLarge
+from perdure.errors import DefinitionError, PayloadTooLarge, StepOutcomeUnknown
 from perdure.kernel import payload
 from perdure.runtime import compensation
 from perdure.runtime.steps.isolated.pool import HardCall
@@ -45,6 +45,9 @@ class StepListener(Protocol):
 
     def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """The wait before an attempt has passed."""
+
+    def step_begins(self, attempt: AttemptRun) -> None:
+        """A step that runs at most once would begin: it may, once that is written."""
 
     def undo_due(self, instance: Instance, undo: Ask[Any]) -> None:
         """An undo that waits in a queue may be asked for."""
@@ -162,6 +165,12 @@ class AttemptRun:
         """Cancel this attempt and ignore its answer: its process was dropped, or its code no longer wants it."""
         self.over = True
         self.agent.silence(self)
+
+    def cut_off(self, error: BaseException) -> BaseException:
+        """The error of this attempt, which has not answered: a step that runs at most once may have been done."""
+        if self.ask.step.at_most_once and self.started:
+            return StepOutcomeUnknown(f"it is not known whether it was done: {error}")
+        return error
 
     def left(self) -> float:
         """Seconds until the deadline of this attempt."""
