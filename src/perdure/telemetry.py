@@ -26,6 +26,7 @@ COUNTERS = {
     "held": "processes held here",
     "steps": "step attempts started",
     "step_failures": "step attempts that failed",
+    "step_alerts": "thresholds of steps at which their retry policies have told people",
     "retries_put_off": "retries that were due and had to wait, because their step's budget was spent",
     "step_timeouts": "step attempts that ran over their deadline",
     "cells_started": "child OS processes started for hard steps",

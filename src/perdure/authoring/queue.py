@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import ref
 
@@ -15,7 +15,7 @@ from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import queue_kind
 from perdure.kernel.names import check_name
 from perdure.kernel.process import Process
-from perdure.kernel.retry import Retry
+from perdure.kernel.retry import PLAIN, Retry
 
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
@@ -131,18 +131,17 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     once: bool | None = None
 
 
-_OF_NEWER_RELEASES = ("backoffs", "offsets")
+_OF_NEWER_RELEASES = ("backoffs", "offsets", "timeout_factor", "timeout_cap", "then")
 """Properties of Retry that a worker of an older release does not know."""
-_NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
 
 
 def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
     """The row of a queued step."""
     route = step.routing
     assert route is not None
-    numbers = {name: value for name, value in asdict(step.retry).items() if name in _NUMBERS}
+    numbers = step.retry.numbers()
     for name in _OF_NEWER_RELEASES:  # while nobody uses them, an older worker can take the task
-        if not numbers[name]:
+        if numbers[name] == getattr(PLAIN, name):
             del numbers[name]
     task = Task(
         step.name,

@@ -97,6 +97,13 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
         return error
 
 
+UNKNOWN = Failure(
+    StepOutcomeUnknown.__name__,
+    "it is not known whether it was done: its worker died, or lost the process, before the step had answered",
+    unknown=True,
+)
+"""Of a step that runs at most once, has begun, and has no answer."""
+
 _encode = msgspec.json.Encoder().encode
 _decode = reader(Failure, "a recorded failure")
 

@@ -19,7 +19,7 @@ from perdure.clock import Duration, in_seconds
 from perdure.errors import DefinitionError
 from perdure.kernel.names import near
 from perdure.kernel.plain import shown
-from perdure.kernel.retry import Retry
+from perdure.kernel.retry import Retry, Stage, plain_stages
 
 ANY = "*"
 POLICIES = "PERDURE_POLICIES"
@@ -36,12 +36,11 @@ class Policy:
     """What is set for the steps that a key names; what is left out stays as it is.
 
     ``timeout`` is how long an attempt may take, ``at_most_once`` has the step never run twice; the others are those of
-    :class:`~perdure.Retry`. Durations are seconds or timedeltas. ``total`` and ``budget`` may be None, which is no
-    bound; a file says "none". Raises DefinitionError.
+    :class:`~perdure.Retry`. Durations are seconds or timedeltas. ``total``, ``budget`` and ``timeout_cap`` may
+    be None, which is no bound; a file says "none". Raises DefinitionError.
     """
 
     timeout: Duration | UnsetType = UNSET
-    at_most_once: bool | UnsetType = UNSET
     attempts: int | UnsetType = UNSET
     first: Duration | UnsetType = UNSET
     factor: float | UnsetType = UNSET
@@ -51,6 +50,10 @@ class Policy:
     budget: int | UnsetType | None = UNSET
     backoffs: Sequence[Duration] | UnsetType = UNSET
     offsets: bool | UnsetType = UNSET
+    timeout_factor: float | UnsetType = UNSET
+    timeout_cap: Duration | UnsetType | None = UNSET
+    then: Sequence[Stage] | UnsetType = UNSET
+    at_most_once: bool | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         given = self.given
@@ -72,8 +75,8 @@ class Policy:
 
 
 PROPERTIES = tuple(field.name for field in fields(Policy))
-OF_RETRY = PROPERTIES[2:]
-_BOUNDS = ("total", "budget")
+OF_RETRY = tuple(name for name in PROPERTIES if name not in ("timeout", "at_most_once"))
+_BOUNDS = ("total", "budget", "timeout_cap")
 
 
 class Ruling(NamedTuple):
@@ -163,6 +166,8 @@ def _plain(name: str, value: Any) -> Any:
         return None
     if value is None and name not in _BOUNDS:
         raise DefinitionError(f"Policy({name}=None) makes no sense: leave it out, and it stays as it is.")
+    if name == "then":
+        return plain_stages(value)
     if isinstance(value, list | tuple):
         return tuple(map(in_seconds, value))
     return in_seconds(value)

@@ -43,12 +43,13 @@ class OpenSteps:
     were first asked for, where that was not always the present one. ``inherited`` are the steps that were open when a
     worker died with the process: None if none died, or once that has been forgotten. ``remembers`` says that there
     may be something to forget when a step is answered. ``announced`` are steps that run at most once and whose
-    beginning is written, or goes into the next commit: they begin here, or never.
+    beginning is written, or goes into the next commit: they begin here, or never. ``begun_before`` are those
+    of which the history says so: they do not begin again.
     """
 
     __slots__ = (
-        "announced", "asked", "attempts", "in_flight", "inherited", "origins", "releasing", "remembers", "reported",
-        "retries", "run",
+        "announced", "asked", "attempts", "begun_before", "in_flight", "inherited", "origins", "releasing", "remembers",
+        "reported", "retries", "run",
     )  # fmt: skip
 
     def __init__(self, run: int) -> None:
@@ -63,6 +64,7 @@ class OpenSteps:
         self.inherited: set[Slot] | None = None
         self.remembers = False
         self.announced: frozenset[Slot] = frozenset()
+        self.begun_before: frozenset[Slot] = frozenset()
 
     # -- from the asking to the attempt ----------------------------------------------------------------------------
 
@@ -194,11 +196,20 @@ class OpenSteps:
         self.origins = known
 
     def resume(self) -> None:
-        """A person has resumed the process: undos have all their attempts again."""
-        self.attempts = {slot: tried for slot, tried in self.attempts.items() if undoes(slot[1]) is None}
+        """A person has resumed the process: undos, and steps that broke it, have all their attempts again."""
+        self.attempts = {
+            slot: tried for slot, tried in self.attempts.items() if undoes(slot[1]) is None and not tried.breaks
+        }
 
-    def replayed(self, asks: list[Ask[Any]], open: Container[Slot], reported: Mapping[str, Any]) -> None:
-        """A replay has ended: these wait to be run, and ``reported`` is what the row shows of open steps."""
+    def replayed(
+        self, asks: list[Ask[Any]], open: Container[Slot], reported: Mapping[str, Any], begun: Iterable[Slot]
+    ) -> None:
+        """A replay has ended: these wait to be run, and ``reported`` is what the row shows of open steps.
+
+        ``begun`` are steps that run at most once and have begun, perhaps in a run before this one.
+        """
+        if begun:
+            self.begun_before = frozenset(begun)
         self.asked = asks
         self.attempts = {slot: tried for slot, tried in self.attempts.items() if slot in open}
         self.reported = dict(reported) if reported else NOTHING

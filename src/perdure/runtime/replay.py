@@ -6,26 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.errors import StepOutcomeUnknown
 from perdure.kernel.checkpoint import last_turn, unfinished
 from perdure.kernel.event import SHOWN, Event, EventType
-from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.patch import has_passed
 from perdure.kernel.retry import decode_attempt
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import under_way
 from perdure.kernel.undo import undoes
-from perdure.runtime import compensation, failure_log, published, turn
+from perdure.runtime import compensation, published, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.open_steps import Slot
 from perdure.turns import patches
 from perdure.turns.asking import OutgoingSignal
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
-from perdure.turns.saga import UndoAsk
-
-_NO_ANSWER = "it is not known whether it was done: its worker died, or lost the process, before the step had answered"
 
 
 def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> Iterator[None]:
@@ -168,27 +163,17 @@ class Replay:
         still = {f"{name}:{place}" for name, place in loop.open}
         told = {} if process.progress is None else under_way(process.progress)
         reported = {step: progress for step, progress in told.items() if step in still}
-        instance.steps.replayed([ask for ask in here if not self._answered(ask)], loop.open, reported)
+        instance.steps.replayed([ask for ask in here if not self._answered(ask)], loop.open, reported, self.begun)
         if process.deaths:
             instance.steps.inherit()
 
     def _answered(self, ask: Ask[Any]) -> bool:
-        """Whether an open step is answered already: by a result kept from the run before, or since it has run once."""
-        if ask.step.at_most_once and ask.slot in self.begun:
-            self._unknown(ask)
+        """Whether an open step is not asked for again: it has a kept result, or has broken its process."""
+        tried = self.instance.steps.attempts.get(ask.slot)
+        if tried is not None and tried.breaks:
             return True
         event = self.kept.get(ask.slot)
         if event is None or event.digest not in (None, ask.digest):
             return False
         self.instance.deliver(EventType.STEP_COMPLETED, ask, event.payload)
         return True
-
-    def _unknown(self, ask: Ask[Any]) -> None:
-        """A step that runs at most once has begun, and its answer is not there: nobody may run it again."""
-        instance = self.instance
-        failure = Failure(StepOutcomeUnknown.__name__, _NO_ANSWER, unknown=True)
-        failure_log.attempt_failed(instance.process, ask, failure, None)
-        if isinstance(ask, UndoAsk):
-            compensation.gave_up(instance, ask, failure, instance.at)
-        else:
-            instance.deliver(EventType.STEP_FAILED, ask, failure.encode())

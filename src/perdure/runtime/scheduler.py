@@ -13,7 +13,7 @@ from perdure.errors import StoreError
 from perdure.kernel import transition
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
 from perdure.kernel.event import EventType
-from perdure.kernel.failure import Failure
+from perdure.kernel.failure import UNKNOWN, Failure
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, RUNNING
@@ -304,7 +304,10 @@ class Scheduler:
         instance.steps.tried(ask.slot, tried)
         now = max(self.time.now(), instance.at)
         instance.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
-        self.step_due(instance, ask)
+        if tried.breaks:
+            self.settle(instance)  # it waits for a person, once nothing else of the process is under way
+        else:
+            self.step_due(instance, ask)
 
     def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """See StepListener: at once if nothing is to be written first."""
@@ -319,6 +322,10 @@ class Scheduler:
             return
         instance, ask = attempt.instance, attempt.ask
         instance.steps.end(ask.slot)
+        if ask.slot in instance.steps.begun_before:
+            failure_log.attempt_failed(instance.process, ask, UNKNOWN, None)
+            self.step_failed(instance, ask, UNKNOWN)
+            return
         if not self.draining:
             now = max(self.time.now(), instance.at)
             instance.note(EventType.ATTEMPT_BEGUN, now, None, name=ask.name, place=ask.place)

@@ -27,7 +27,7 @@ from perdure.runtime.steps.budget import Budgets
 from perdure.runtime.steps.isolated.pool import ChildPool, HardCall
 from perdure.runtime.steps.isolated.protocol import StepEnded, StepRaised, order
 from perdure.runtime.steps.lingering import Lingering
-from perdure.runtime.steps.next_attempt import planned
+from perdure.runtime.steps.next_attempt import planned, record
 from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.runtime.steps.transactional import TransactionalSteps
 from perdure.turns.loop import Ask
@@ -83,6 +83,7 @@ class Agent:
             return
         else:
             attempt_run = AttemptRun(self, instance, ask, tried.attempt + 1, tried.since)
+            attempt_run.timeout = max(tried.timeout, ask.step.timeout)
         steps.begin(slot, attempt_run)
         step = ask.step
         if step.is_async and not (step.away or step.prepared or type(ask) is UndoAsk):  # as most are
@@ -140,7 +141,7 @@ class Agent:
         """An attempt begins, and its time with it."""
         self.telemetry.counters["steps"] += 1
         self._running[attempt_run] = None
-        seconds = attempt_run.ask.step.timeout
+        seconds = attempt_run.timeout
         attempt_run.started = self.loop.time()
         attempt_run.deadline = attempt_run.started + seconds
         if seconds < PATROLLED_SECONDS:
@@ -199,16 +200,19 @@ class Agent:
             return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
-        retry_at = planned(attempt_run, error, self.time.now(), self.machine.random)
-        seconds = None if retry_at is None else (retry_at - self.time.now()) / SECOND
-        failure_log.attempt_failed(instance.process, ask, failure, seconds)
-        if retry_at is None:
+        # The history is ahead of a clock that was set back: a retry follows its failure there too.
+        now = max(self.time.now(), instance.at)
+        plan = planned(attempt_run, error, now, self.machine.random)
+        failure_log.attempt_failed(instance.process, ask, failure, plan.delay)
+        if plan.alert:
+            self.telemetry.count("step_alerts")
+            failure_log.threshold(instance.process, ask, failure, plan)
+        tried = record(attempt_run, plan, failure, now)
+        if tried is None:
             self.listener.step_failed(instance, ask, failure)
         else:
             instance.steps.keep(ask, attempt_run)
-            self.listener.step_tried(
-                instance, ask, FailedAttempt(attempt_run.number, attempt_run.since, retry_at, failure)
-            )
+            self.listener.step_tried(instance, ask, tried)
 
     def _put_off(self, attempt_run: AttemptRun, error: BaseException) -> bool:
         """Try an attempt again, uncounted, if it failed for a shortage of this worker; after a while it counts."""
@@ -221,6 +225,7 @@ class Agent:
         self.shortages.refused(what, f"{ask.step}: {error!r:.200}")
         self.telemetry.counters["attempts_put_off"] += 1
         again = AttemptRun(self, instance, ask, attempt_run.number, attempt_run.since)
+        again.timeout = attempt_run.timeout
         instance.steps.begin(ask.slot, again)
         delay = limits.SHORTAGE_AGAIN_SECONDS * (0.5 + self.machine.random())
         again.timer = self.loop.call_later(delay, self._begin_again, again)
@@ -322,7 +327,7 @@ class Agent:
                 else:
                     self._ended(attempt_run, bytes(answer.result), None)
 
-        ordered = order(attempt_run.ask.step, attempt_run.ask.raw, attempt_run.current())
+        ordered = order(attempt_run.ask.step, attempt_run.ask.raw, attempt_run.current(), attempt_run.timeout)
         began, late = partial(self.began, attempt_run), partial(self.late_for, attempt_run)
         attempt_run.hard_call = HardCall(ordered, began, attempt_run.heard, ended, late)
         self.pool.call(attempt_run.hard_call)

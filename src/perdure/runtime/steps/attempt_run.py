@@ -104,7 +104,10 @@ class Runner(Protocol):
 
 
 class AttemptRun:
-    """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
+    """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts.
+
+    It may take ``timeout`` seconds, and as long again after each heartbeat.
+    """
 
     __slots__ = (
         "agent",
@@ -120,6 +123,7 @@ class AttemptRun:
         "since",
         "started",
         "task",
+        "timeout",
         "timer",
         "transaction",
     )  # fmt: skip
@@ -130,6 +134,7 @@ class AttemptRun:
         self.ask = ask
         self.number = number
         self.since = since
+        self.timeout = ask.step.timeout
         self.over = False
         self.extending = False
         self.task: asyncio.Task[None] | None = None
@@ -180,13 +185,12 @@ class AttemptRun:
         """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported."""
         attempt = self.attempt
         reported = self.instance.steps.last_progress(self.ask) if attempt is None else attempt.last_progress
-        timeout = self.ask.step.timeout
-        return {"attempt": self.number, "since": self.since, "timeout": timeout, "reported": reported}
+        return {"attempt": self.number, "since": self.since, "timeout": self.timeout, "reported": reported}
 
     def extend(self) -> None:
         """A heartbeat, from any thread: the step's time starts again."""
         if get_ident() == self.agent.thread:
-            self.deadline = self.agent.loop.time() + self.ask.step.timeout
+            self.deadline = self.agent.loop.time() + self.timeout
         elif not self.extending:
             self.extending = True  # one request at a time, however often a thread beats
             self.agent.loop.call_soon_threadsafe(self._extend_here)
