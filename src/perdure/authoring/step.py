@@ -159,7 +159,7 @@ class Step(Generic[P, R]):
     def _once(self, at_most_once: Any, retry: Retry | None = None) -> None:
         """Have the step run at most once, with no retry, or as often as its retry says; raises DefinitionError."""
         self.at_most_once = lone(self, at_most_once, retry)
-        self.prepared = self.transaction or self.at_most_once
+        self.prepared = self.away or self.transaction or self.at_most_once
         if self.at_most_once:
             self.retry = Retry.NONE
 

@@ -20,6 +20,9 @@ NOTHING: Any = MappingProxyType({})
 """Stands in for a dict until there is something to keep: thousands of processes are in memory at once."""
 
 
+NO_SLOTS: frozenset[Slot] = frozenset()
+
+
 class Running(Protocol):
     """An attempt of a step that is under way, as its process sees it. ``started`` is 0.0 until it really begins."""
 
@@ -63,8 +66,8 @@ class OpenSteps:
         self.origins: dict[Slot, int] | None = None
         self.inherited: set[Slot] | None = None
         self.remembers = False
-        self.announced: frozenset[Slot] = frozenset()
-        self.begun_before: frozenset[Slot] = frozenset()
+        self.announced = NO_SLOTS
+        self.begun_before = NO_SLOTS
 
     # -- from the asking to the attempt ----------------------------------------------------------------------------
 

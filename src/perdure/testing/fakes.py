@@ -38,7 +38,7 @@ def _replaced_by(step: Step[..., Any], fake: Callable[..., Any]) -> Iterator[Non
     _replaced.add(step)
     vars(step)["function"] = fake
     step.is_async = iscoroutinefunction(fake) or iscoroutinefunction(getattr(fake, "__call__", None))  # noqa: B004
-    step.hard, step.transaction, step.prepared = None, False, step.at_most_once
+    step.hard, step.transaction, step.prepared = None, False, step.away or step.at_most_once
     try:
         yield
     finally:

@@ -68,8 +68,8 @@ class AskedStep(Askable, Protocol):
     """A step as its worker runs it: the function, how it is called, how long it may take, when it is tried again.
 
     ``hard`` is the isolation of a step that runs in a child OS process, ``transaction`` says that its result is
-    committed together with its effect, ``at_most_once`` that its beginning is written first: either one is
-    ``prepared`` before its function is called.
+    committed together with its effect, ``at_most_once`` that its beginning is written first. ``prepared`` says that
+    something comes before its function is called: one of these two, or a queue.
     """
 
     is_async: bool

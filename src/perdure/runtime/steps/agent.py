@@ -86,7 +86,7 @@ class Agent:
             attempt_run.timeout = max(tried.timeout, ask.step.timeout)
         steps.begin(slot, attempt_run)
         step = ask.step
-        if step.is_async and not (step.away or step.prepared or type(ask) is UndoAsk):  # as most are
+        if step.is_async and not (step.prepared or type(ask) is UndoAsk):  # as most are
             self.began(attempt_run)
             self._async_runner.put(attempt_run)
         else:
