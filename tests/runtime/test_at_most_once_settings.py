@@ -134,6 +134,24 @@ async def test_a_policy_has_a_step_run_at_most_once(opened: Open) -> None:
     assert done == ["ordinary"]
 
 
+@step(accept="first", queue="anywhere")
+async def first_of_many() -> None:
+    pass
+
+
+@step(transaction=True)
+async def in_a_transaction() -> None:
+    pass
+
+
+def test_a_policy_for_all_steps_does_no_harm_where_it_makes_no_sense() -> None:
+    once = first_of_many.by_policy({"at_most_once": True})
+    assert once.at_most_once
+    assert once.routing is not None
+    assert once.routing.accept == "current"
+    assert not in_a_transaction.by_policy({"at_most_once": True}).at_most_once
+
+
 # -- at the door -------------------------------------------------------------------------------------------------------
 
 

@@ -181,6 +181,28 @@ async def test_a_person_gives_the_result_that_the_step_could_not_have(opened: Op
 
 
 @step
+async def label(order: str) -> str:
+    await until(lambda: len(tried) >= 4)
+    return order
+
+
+@workflow
+async def labelling(order: str) -> str:
+    shipping = asyncio.ensure_future(ship(order))
+    await label(order)
+    return await shipping
+
+
+async def test_a_new_run_gives_it_the_whole_chain_again(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[labelling])
+    handle = await engine.start(labelling, "A-1")
+    await broken(engine, handle)
+    await handle.restart_from("label", who="anna")
+    await broken(engine, handle)
+    assert tried == [1, 2, 3, 4] * 2
+
+
+@step
 async def pack(order: str) -> str:
     await until(lambda: len(tried) >= 4 and mended)
     return order

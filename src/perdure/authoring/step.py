@@ -14,6 +14,8 @@ from inspect import iscoroutinefunction
 from threading import get_ident
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from msgspec import structs
+
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.definitions import definition_of, name_of, plain_function, seconds
 from perdure.authoring.isolation import confinement
@@ -136,14 +138,18 @@ class Step(Generic[P, R]):
     def by_policy(self, given: Mapping[str, Any]) -> Step[P, R]:
         """The same step with what a policy has given: its ``timeout``, whether it runs at most once, its retry.
 
-        A step with a transaction has no need to run at most once: it leaves no effect without its result.
+        A step with a transaction has no need to run at most once: it leaves no effect without its result. One that
+        takes the first answer of any attempt has only one then.
         """
         other = copy(self)
         numbers = {name: value for name, value in given.items() if name in OF_RETRY}
         if numbers:
             other.retry = fitting(self.retry, numbers)
         other.timeout = float(given.get("timeout", self.timeout))
-        other._once(given.get("at_most_once", self.at_most_once) and not self.transaction)
+        once = given.get("at_most_once", self.at_most_once) and not self.transaction
+        if once and other.routing is not None:
+            other.routing = structs.replace(other.routing, accept="current")
+        other._once(once)
         other.set_here = self.set_here | set(map(setting_of, given))
         return other
 
