@@ -323,6 +323,7 @@ class Scheduler:
         instance, ask = attempt.instance, attempt.ask
         instance.steps.end(ask.slot)
         if ask.slot in instance.steps.begun_before:
+            self.telemetry.counters["step_failures"] += 1
             failure_log.attempt_failed(instance.process, ask, UNKNOWN, None)
             self.step_failed(instance, ask, UNKNOWN)
             return
