@@ -23,7 +23,8 @@
     │   ├── ProcessCancelled   the process was cancelled or terminated
     │   └── ProcessBroken      the process waits for a person
     ├── StepError              a step failed for good (raised inside the workflow)
-    │   └── StepTimeout        an attempt ran over its deadline
+    │   ├── StepTimeout        an attempt ran over its deadline
+    │   └── StepOutcomeUnknown it is not known whether a step that runs at most once was done
     ├── StepCrashed            an attempt of a hard step failed because its child OS process died
     ├── Permanent              raised *by a step*: do not try again
     ├── Unavailable            raised *by a step*: what it depends on cannot serve now; opens the step's breaker
@@ -73,6 +74,7 @@ __all__ = [
     "ProcessNotFound",
     "StepCrashed",
     "StepError",
+    "StepOutcomeUnknown",
     "StepTimeout",
     "StoreError",
     "StoreFull",
@@ -224,6 +226,14 @@ class StepError(PerdureError):
 
 class StepTimeout(StepError, TimeoutError):
     """Every attempt of a step ran over its deadline, or its total time was spent."""
+
+
+class StepOutcomeUnknown(StepError):
+    """A step that runs at most once has begun, and nobody knows whether it was done: it is not run again.
+
+    Its worker died or lost its lease, its OS process died, or it ran over its deadline. Ask the other system, then set
+    the step's result, or retry the process to run the step once more.
+    """
 
 
 class StepCrashed(PerdureError):

@@ -46,6 +46,16 @@ def test_each_property_is_shown_with_what_sets_it(
     assert {"name": "total", "value": 60, "set_by": "*.*.weigh_parcel in perdure.toml"} in listed
 
 
+def test_a_step_that_runs_at_most_once_has_one_attempt_whatever_else_is_set(
+    terminal: Terminal, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("perdure.toml").write_text('[policies."*.*.weigh_parcel"]\nat_most_once = true\nattempts = 5\n')
+    said = terminal.bare("policy", "explain", "parcel_order.*.weigh_parcel", shop)
+    assert said.code == 0, said.err
+    assert said.has("at_most_once true *.*.weigh_parcel in perdure.toml")
+    assert said.has("attempts 1 at_most_once")
+
+
 def test_a_name_that_is_none_and_a_key_that_names_nothing_are_refused_with_what_is_meant(
     terminal: Terminal, shop: str
 ) -> None:

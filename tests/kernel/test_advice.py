@@ -24,6 +24,7 @@ from perdure.kernel.process import Process, Status
         (Status.HELD, "Held", "`perdure resume` lets it go on; `perdure terminate` ends it"),
         (Status.HELD, "HistoryTooLong", "have it continue as new, or let it go on: `perdure retry`"),
         (Status.FAILED, "ValueError", "`perdure retry` goes on from its last good event"),
+        (Status.FAILED, "StepOutcomeUnknown", "find out whether it was done; then `perdure set-result`"),
         (Status.COMPLETED, "", ""),
     ],
 )

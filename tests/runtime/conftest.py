@@ -77,3 +77,12 @@ async def until_gone(engine: Engine, id: str) -> None:
         with suppress(ProcessNotFound):
             while await engine.row(id):
                 await asyncio.sleep(A_MOMENT)
+
+
+async def lose(engine: Engine, store: FaultyStore) -> None:
+    """The worker of this engine is gone, in the middle of everything that it does."""
+    assert engine.worker is not None
+    await engine.worker.claimer.loop.stop()
+    for instance in list(engine.worker.scheduler.instances.values()):
+        engine.worker.scheduler.drop(instance)
+    await store.retire(engine.worker.incarnation.id, None, died=True)

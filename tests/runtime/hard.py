@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from perdure import Permanent, Retry, StepError, attempt, step, workflow
+from perdure import Permanent, Retry, StepError, attempt, errors, step, workflow
 from perdure.errors import StepTimeout
 
 ONCE = Retry.NONE
@@ -161,6 +161,20 @@ def crashing(how: str) -> int:
 @workflow
 async def crashes(how: str) -> int:
     return await crashing(how)
+
+
+@step(hard=True, at_most_once=True)
+def crashing_once() -> None:
+    os._exit(attempt().number + 2)
+
+
+@workflow
+async def crashes_once() -> str:
+    try:
+        await crashing_once()
+    except errors.StepOutcomeUnknown as error:
+        return str(error)
+    return "done"
 
 
 @step(hard=True, retry=SOON, memory="200MiB")

@@ -23,8 +23,9 @@ on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 """For what happens above the store."""
 
 ALL = [
-    hard.answers, hard.beats, hard.cleans, hard.cleans_async, hard.crashes, hard.greed, hard.holds, hard.hurries,
-    hard.knows, hard.looks, hard.noise, hard.numbers, hard.packs, hard.reports, hard.times_out, hard.yields,
+    hard.answers, hard.beats, hard.cleans, hard.cleans_async, hard.crashes, hard.crashes_once, hard.greed, hard.holds,
+    hard.hurries, hard.knows, hard.looks, hard.noise, hard.numbers, hard.packs, hard.reports, hard.times_out,
+    hard.yields,
 ]  # fmt: skip
 
 
@@ -223,6 +224,15 @@ async def test_a_crash_is_a_failed_attempt_that_tells_how_and_its_last_words(ope
     assert all("StepCrashed" in one and told in one and "its last words" in one for one in found)
     assert (await engine.row(handle.id)).deaths == 0
     assert counted(engine) == {"started": 3, "killed": 0, "crashed": 2}
+
+
+@on_sqlite
+async def test_of_a_hard_step_that_runs_at_most_once_a_crash_leaves_the_end_unknown(opened: Open) -> None:
+    engine = await worker(opened)
+    said = await (await engine.start(hard.crashes_once)).result(LIMIT)
+    assert "not known whether it was done" in said
+    assert "ended with exit code 3" in said, "its first attempt, and its only one"
+    assert counted(engine) == {"started": 1, "killed": 0, "crashed": 1}
 
 
 @on_sqlite

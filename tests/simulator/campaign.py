@@ -18,6 +18,7 @@ from tests.simulator import probes
 
 SCENE = "tests.simulator.scene:scene"
 APART = (
+    "core_at_most_once:payrolls",
     "core_breakers:outages",
     "core_damage:damaging",
     "core_failover:failing_over",
@@ -33,6 +34,7 @@ APART = (
     "core_schedules:almanac",
     "core_suspects:guilty_among_many",
     "core_sweeps:crowds",
+    "core_thresholds:calls",
     "core_upgrade:rolling",
 )
 """Scenarios in which something happens that must not happen to every history."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import ref
 
@@ -15,7 +15,7 @@ from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import queue_kind
 from perdure.kernel.names import check_name
 from perdure.kernel.process import Process
-from perdure.kernel.retry import Retry
+from perdure.kernel.retry import PLAIN, Retry
 
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
@@ -116,6 +116,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy. ``undoes`` is the key of
     the step that it undoes, if it is an undo. ``force`` is false if a running attempt may outlast the task's total
     time, ``first`` is true if the first answer of any attempt counts. ``definition`` tells steps of one name apart.
+    ``once`` is whether it runs at most once, where the asking code says so in place of the step.
     """
 
     step: str
@@ -127,20 +128,20 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     force: bool = True
     first: bool = False
     definition: str = ""
+    once: bool | None = None
 
 
-_OF_NEWER_RELEASES = ("backoffs", "offsets")
+_OF_NEWER_RELEASES = ("backoffs", "offsets", "timeout_factor", "timeout_cap", "then")
 """Properties of Retry that a worker of an older release does not know."""
-_NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
 
 
 def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
     """The row of a queued step."""
     route = step.routing
     assert route is not None
-    numbers = {name: value for name, value in asdict(step.retry).items() if name in _NUMBERS}
+    numbers = step.retry.numbers()
     for name in _OF_NEWER_RELEASES:  # while nobody uses them, an older worker can take the task
-        if not numbers[name]:
+        if numbers[name] == getattr(PLAIN, name):
             del numbers[name]
     task = Task(
         step.name,
@@ -152,6 +153,7 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         route.total_force,
         route.accept == "first",
         step.definition,
+        step.at_most_once if "at_most_once" in step.set_here else None,
     )
     return Process(
         id,

@@ -14,6 +14,8 @@ from inspect import iscoroutinefunction
 from threading import get_ident
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from msgspec import structs
+
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.definitions import definition_of, name_of, plain_function, seconds
 from perdure.authoring.isolation import confinement
@@ -64,10 +66,13 @@ class Step(Generic[P, R]):
         cost: int | None = None,
         transaction: bool = False,
         breaker: Breaker | None = None,
+        at_most_once: bool = False,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
-        given = {"retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS}
+        given = {
+            "retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS, "at_most_once": at_most_once,
+        }  # fmt: skip
         self.declared = frozenset(name for name, is_given in given.items() if is_given)
         self.definition = definition_of(self.function)
         self.routing = routing(
@@ -82,6 +87,7 @@ class Step(Generic[P, R]):
             timeout = TRANSACTION_TIMEOUT_SECONDS
         self._depend(breaker)
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
+        self._once(at_most_once, retry)
         self.raises = declared(raises, f"{self}") if raises != () else NOTHING
         self.timeout = seconds("timeout", timeout, f"{self}") or STEP_TIMEOUT_SECONDS
         self.hard = confinement(self, self.function, hard, memory)
@@ -108,6 +114,7 @@ class Step(Generic[P, R]):
         cost: int | None = None,
         delay: Duration | None = None,
         breaker: Breaker | None = None,
+        at_most_once: bool | None = None,
     ) -> Step[P, R]:
         """The same step with other settings for one place in a workflow; raises DefinitionError.
 
@@ -116,10 +123,11 @@ class Step(Generic[P, R]):
         may still finish after that. ``share`` is on whose account it runs: the shares of a queue with limits take
         turns. ``cost`` is how much it takes of these limits. Before ``delay`` seconds no worker gets it.
         ``accept="first"`` takes the first answer of any attempt, also of one that was given up. ``breaker`` is that of
-        the provider or shard which is asked at this place; a queued step has that of its definition.
+        the provider or shard which is asked at this place; a queued step has that of its definition. ``at_most_once``
+        is as for :func:`step`.
         """
         other = copy(self)
-        given = {"retry": retry, "timeout": timeout}
+        given = {"retry": retry, "timeout": timeout, "at_most_once": at_most_once}
         other.set_here = self.set_here | {name for name, value in given.items() if value is not None}
         if retry is not None:
             other.retry = _retry(retry, ())
@@ -134,6 +142,7 @@ class Step(Generic[P, R]):
             if other.away:
                 raise DefinitionError(f"{self} is queued: write breaker= at its definition, which its worker reads.")
             other._depend(breaker)
+        other._once(self.at_most_once if at_most_once is None else at_most_once, retry)
         return other
 
     def _depend(self, breaker: Breaker | None) -> None:
@@ -142,25 +151,40 @@ class Step(Generic[P, R]):
                 f'{self} has breaker={shown(breaker)}. Write bank = Breaker("bank"), then breaker=bank.'
             )
         self.breaker = breaker
-        self.watched = self.transaction or breaker is not None
 
     def by_policy(self, given: Mapping[str, Any]) -> Step[P, R]:
-        """The same step with what a policy has given: its ``timeout``, and properties of its retry."""
+        """The same step with what a policy has given: its ``timeout``, whether it runs at most once, its retry.
+
+        A step with a transaction has no need to run at most once: it leaves no effect without its result. One that
+        takes the first answer of any attempt has only one then.
+        """
         other = copy(self)
         numbers = {name: value for name, value in given.items() if name in OF_RETRY}
         if numbers:
             other.retry = fitting(self.retry, numbers)
         other.timeout = float(given.get("timeout", self.timeout))
+        once = given.get("at_most_once", self.at_most_once) and not self.transaction
+        if once and other.routing is not None:
+            other.routing = structs.replace(other.routing, accept="current")
+        other._once(once)
         other.set_here = self.set_here | set(map(setting_of, given))
         return other
 
-    def here(self, numbers: dict[str, Any] | None, timeout: float | None) -> Step[P, R]:
+    def here(self, numbers: dict[str, Any] | None, timeout: float | None, once: bool | None = None) -> Step[P, R]:
         """The same step, run where it is asked for: what a worker of its queue does."""
         other = copy(self)
         other.routing, other.away, other.undo = None, False, None  # the process that asked for it owes its undo
         other.retry = with_numbers(self.retry, numbers)
         other.timeout = timeout or self.timeout
+        other._once(self.at_most_once if once is None else once)
         return other
+
+    def _once(self, at_most_once: Any, retry: Retry | None = None) -> None:
+        """Have the step run at most once, with no retry, or as often as its retry says; raises DefinitionError."""
+        self.at_most_once = lone(self, at_most_once, retry)
+        self.prepared = self.away or self.transaction or self.at_most_once or self.breaker is not None
+        if self.at_most_once:
+            self.retry = Retry.NONE
 
     @property
     def noun(self) -> str:
@@ -218,6 +242,7 @@ def step(
     cost: int | None = None,
     transaction: bool = False,
     breaker: Breaker | None = None,
+    at_most_once: bool = False,
 ) -> _Decorator: ...
 def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
@@ -228,7 +253,9 @@ def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     workflow, or the saga around it, fails or is cancelled. A ``hard`` step runs in a cell, a child OS process that is
     killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only). With ``transaction``
     what the step writes by ``attempt().connection`` and its result are committed together. ``breaker`` is the circuit
-    breaker of what the step depends on: while that is open, no attempt is made. Raises DefinitionError.
+    breaker of what the step depends on: while that is open, no attempt is made. A step that runs ``at_most_once`` is
+    never called twice, whatever happens: it has no retry, and if nobody knows whether it was done, the workflow gets a
+    StepOutcomeUnknown. Raises DefinitionError.
     """
     if function is not None:
         return Step(function)
@@ -271,6 +298,29 @@ def joint(step: Step[Any, Any], transaction: Any, hard: Any = False) -> bool:
             "Leave one of them out, or queue a step before it."
         )
     return transaction
+
+
+def lone(step: Step[Any, Any], at_most_once: Any, retry: Retry | None) -> bool:
+    """Whether the step runs at most once, as ``at_most_once`` asks for; raises DefinitionError."""
+    if not isinstance(at_most_once, bool):
+        raise DefinitionError(f"{step} has at_most_once={at_most_once!r:.100}. Give True or False.")
+    if not at_most_once:
+        return False
+    if retry is not None and retry.attempts > 1:
+        raise DefinitionError(
+            f"{step} runs at most once and has a retry with {retry.attempts} attempts. Leave one of them out. What is "
+            "safe to try again, like a connection that was refused, can be tried again inside the step."
+        )
+    if step.transaction:
+        raise DefinitionError(
+            f"{step} runs at most once and has a transaction, but that one leaves no effect without its result. "
+            "Leave at_most_once out: it counts once however often it is tried."
+        )
+    if step.routing is not None and step.routing.accept == "first":
+        raise DefinitionError(
+            f"{step} runs at most once and has accept='first', but there is only one attempt. Leave one of them out."
+        )
+    return True
 
 
 def unfit(step: AskedStep, blocking: bool | None) -> str | None:

@@ -76,7 +76,7 @@ class TaskShape(CallShape):
         """The arguments of :func:`perform`; raises UnknownKind if it cannot be known here which step is meant."""
         task = task_of(raw)
         step = self._step(task)
-        here = step.here(None if task.retry is None else dict(task.retry), task.timeout)
+        here = step.here(None if task.retry is None else dict(task.retry), task.timeout, task.once)
         args, kwargs = step.shape.decode(bytes(task.call))
         return [here, args, kwargs, task.first], {}
 

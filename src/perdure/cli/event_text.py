@@ -121,8 +121,10 @@ def _failed(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 def _tried(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     tried = decode_attempt(event.payload or b"{}")
-    again = text.span((tried.retry_at - event.at) / 1_000_000)
-    return f"attempt {tried.attempt}: {text.failure(tried.failure, limit)} (the next one {again} later)"
+    again = f"the next one {text.span((tried.retry_at - event.at) / 1_000_000)} later"
+    if tried.breaks:
+        again = "a person must let it be tried again"
+    return f"attempt {tried.attempt}: {text.failure(tried.failure, limit)} ({again})"
 
 
 def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:

@@ -73,9 +73,11 @@ def _explained(policies: StepPolicies, kind: str, step: Step[Any, Any]) -> list[
     found, after = policies.found(kind, step), policies.applied(kind, step)
     lines = []
     for name in PROPERTIES:
-        value = getattr(after.retry if name in OF_RETRY else after, name)
+        value = after.retry.numbers()[name] if name in OF_RETRY else getattr(after, name)
         by = found.get(name) or (found.get("backoffs") if name == "attempts" else None)  # one retry for each back-off
-        if by is not None:
+        if after.at_most_once and name in OF_RETRY:
+            set_by = "at_most_once"
+        elif by is not None:
             set_by = f"{by.key} in {by.source}"
         else:
             set_by = "the step" if setting_of(name) in step.declared else "default"
@@ -87,5 +89,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, tuple):
-        return ", ".join(f"{one:g}" for one in value) or "none"
+        return ", ".join(map(_shown, value)) or "none"
+    if isinstance(value, dict):
+        return " ".join(f"{name} {_shown(one)}" for name, one in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value).lower()

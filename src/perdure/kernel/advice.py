@@ -14,6 +14,10 @@ _BROKEN = {
     "Poison": "look at what its step does",
 }
 _COMPENSATED = "what it had done was undone, so it cannot go on; start a new run: `perdure restart{id}`"
+_UNKNOWN = (
+    "find out whether it was done; then `perdure set-result{id}` gives the step its result, or `perdure retry{id}` "
+    "runs it once more"
+)
 _HELD = {"HistoryTooLong": "have it continue as new, or let it go on: `perdure retry{id}`"}
 
 
@@ -27,7 +31,11 @@ def advice(status: Status, type: str = "", id: str = "", *, compensated: bool = 
     elif status is Status.HELD:
         what = _HELD.get(type, "`perdure resume{id}` lets it go on; `perdure terminate{id}` ends it")
     elif status is Status.FAILED:
-        what = _COMPENSATED if compensated else "`perdure retry{id}` goes on from its last good event"
+        what = "`perdure retry{id}` goes on from its last good event"
+        if compensated:
+            what = _COMPENSATED
+        elif type == "StepOutcomeUnknown":
+            what = _UNKNOWN
     else:
         what = ""
     return what.format(id=f" {id}" if id else "")

@@ -45,6 +45,8 @@ class EventType(IntEnum):
 
     KEY_RELEASED = 46
     TIMER_CHANGED = 47
+    ATTEMPT_BEGUN = 48
+    """An attempt of a step that runs at most once is about to begin: written before it, and only for such steps."""
 
 
 DELIVERED = frozenset(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from perdure.errors import PerdureError, Permanent, StepError, StepTimeout
+from perdure.errors import PerdureError, Permanent, StepError, StepOutcomeUnknown, StepTimeout
 from perdure.kernel.declared_error import NOTHING, Declared, name_among, rebuilt
 from perdure.kernel.stored import reader
 from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
@@ -26,8 +26,9 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``attempts`` counts executions. ``trace`` is the end of the stack trace (at most 8 KiB). ``undone`` are the steps
     that the process has undone, in that order (``charge:1``: name and place); ``owed`` are those that it has not.
-    ``declared`` names the class that a step has declared for such an error. No text says which command helps: that
-    depends on the status that the process has by the time a person reads the text.
+    ``declared`` names the class that a step has declared for such an error. ``unknown`` says that a step
+    which runs at most once may have been done. No text says which command helps: that depends on the status that the
+    process has by the time a person reads the text.
     """
 
     type: str
@@ -39,6 +40,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     undone: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
     declared: str = ""
+    unknown: bool = False
 
     @classmethod
     def of(cls, error: BaseException, attempts: int = 1, raises: Declared = NOTHING) -> Failure:
@@ -54,6 +56,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             permanent=isinstance(error, Permanent),
             trace=safe_text(_trace(error), STACK_TEXT_BYTES, keep_end=True),
             declared=name_among(error, raises) if raises else "",
+            unknown=isinstance(error, StepOutcomeUnknown),
         )
 
     def encode(self) -> bytes:
@@ -76,6 +79,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     def as_step_error(self, step: str, raises: Declared = NOTHING) -> StepError:
         """The error that the workflow gets for the failed step: of the recorded class, if the step declares it."""
         kind: type[StepError] = StepTimeout if self.timeout else StepError
+        if self.unknown:
+            kind = StepOutcomeUnknown
         times = "once" if self.attempts == 1 else f"{self.attempts} times"
         said = f"{self.type}: {self.message}" if self.message else self.type
         text = f"step {step!r} failed, tried {times}: {said}"
@@ -91,6 +96,13 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             error.add_note(text)
         return error
 
+
+UNKNOWN = Failure(
+    StepOutcomeUnknown.__name__,
+    "it is not known whether it was done: its worker died, or lost the process, before the step had answered",
+    unknown=True,
+)
+"""Of a step that runs at most once, has begun, and has no answer."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = reader(Failure, "a recorded failure")

@@ -19,7 +19,7 @@ from perdure.clock import Duration, in_seconds
 from perdure.errors import DefinitionError
 from perdure.kernel.names import near
 from perdure.kernel.plain import shown
-from perdure.kernel.retry import Retry
+from perdure.kernel.retry import Retry, Stage, plain_stages
 
 ANY = "*"
 POLICIES = "PERDURE_POLICIES"
@@ -35,8 +35,9 @@ Subject = tuple[str, str, str]
 class Policy:
     """What is set for the steps that a key names; what is left out stays as it is.
 
-    ``timeout`` is how long an attempt may take; the others are those of :class:`~perdure.Retry`. Durations are seconds
-    or timedeltas. ``total`` and ``budget`` may be None, which is no bound; a file says "none". Raises DefinitionError.
+    ``timeout`` is how long an attempt may take, ``at_most_once`` has the step never run twice; the others are those of
+    :class:`~perdure.Retry`. Durations are seconds or timedeltas. ``total``, ``budget`` and ``timeout_cap`` may
+    be None, which is no bound; a file says "none". Raises DefinitionError.
     """
 
     timeout: Duration | UnsetType = UNSET
@@ -49,6 +50,10 @@ class Policy:
     budget: int | UnsetType | None = UNSET
     backoffs: Sequence[Duration] | UnsetType = UNSET
     offsets: bool | UnsetType = UNSET
+    timeout_factor: float | UnsetType = UNSET
+    timeout_cap: Duration | UnsetType | None = UNSET
+    then: Sequence[Stage] | UnsetType = UNSET
+    at_most_once: bool | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         given = self.given
@@ -57,6 +62,9 @@ class Policy:
             raise DefinitionError(
                 f"Policy(timeout={shown(timeout)}) makes no sense: give seconds or a timedelta, more than 0 and finite."
             )
+        once = given.pop("at_most_once", False)
+        if not isinstance(once, bool):
+            raise DefinitionError(f"Policy(at_most_once={shown(once)}) makes no sense: give True or False.")
         fitting(Retry(), given)
 
     @property
@@ -67,8 +75,8 @@ class Policy:
 
 
 PROPERTIES = tuple(field.name for field in fields(Policy))
-OF_RETRY = PROPERTIES[1:]
-_BOUNDS = ("total", "budget")
+OF_RETRY = tuple(name for name in PROPERTIES if name not in ("timeout", "at_most_once"))
+_BOUNDS = ("total", "budget", "timeout_cap")
 
 
 class Ruling(NamedTuple):
@@ -95,8 +103,8 @@ class Policies:
     def of(self, subject: Subject, declared: Container[str] = (), here: Container[str] = ()) -> dict[str, Ruling]:
         """What is set for a step: its properties by name.
 
-        What its definition has ``declared``, ``retry`` or ``timeout``, only a key that names the step replaces; what
-        was set ``here``, at one place of the workflow, only a key that names workflow and step.
+        What its definition has ``declared``, ``retry``, ``timeout`` or ``at_most_once``, only a key that names the step
+        replaces; what was set ``here``, at one place of the workflow, only a key that names workflow and step.
         """
         found: dict[str, Ruling] = {}
         for key, (flow, _, action) in keys(subject):
@@ -130,7 +138,7 @@ class Policies:
 
 def setting_of(property: str) -> str:
     """The setting of a step that a property belongs to."""
-    return property if property == "timeout" else "retry"
+    return "retry" if property in OF_RETRY else property
 
 
 def keys(subject: Subject) -> Iterator[tuple[str, Subject]]:
@@ -158,6 +166,8 @@ def _plain(name: str, value: Any) -> Any:
         return None
     if value is None and name not in _BOUNDS:
         raise DefinitionError(f"Policy({name}=None) makes no sense: leave it out, and it stays as it is.")
+    if name == "then":
+        return plain_stages(value)
     if isinstance(value, list | tuple):
         return tuple(map(in_seconds, value))
     return in_seconds(value)

@@ -1,14 +1,15 @@
 """Retries of a step: how often, how soon and after which errors it is tried again; and the record of a failed attempt.
 
-The event of a failed attempt keeps its number and its error, so that the history of retries survives revival.
+The event of a failed attempt keeps its number, its error and where in the chain of thresholds the step stands, so that
+the history of retries survives revival.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, json
 
@@ -24,6 +25,12 @@ HOPELESS = (Permanent, DefinitionError, InvalidInput, WorkflowMisuse)
 
 ATTEMPTS = 3
 """How often a step is tried of which nothing else is said."""
+
+ALERT: Literal["alert"] = "alert"
+BREAK: Literal["break"] = "break"
+
+Stage: TypeAlias = "Retry | Mapping[str, Any] | Literal['alert', 'break']"
+"""What comes at a threshold: a retry with other numbers (in a file their names and values), an alert, or a break."""
 
 ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
 
@@ -42,6 +49,13 @@ class Retry:
     ``budget`` bounds the retries that one worker makes of the step while it does not succeed: each retry costs one,
     each success earns one back, and time earns the whole budget back in 50 seconds. Once it is spent, a retry waits and
     is not given up; only ``total`` ends that wait, with an attempt. None is no bound.
+
+    The timeout of each attempt is ``timeout_factor`` times that of the attempt before, but no longer than
+    ``timeout_cap``.
+
+    ``then`` is what comes when all this is used up, one after the other: "alert" tells people, by a warning in the log;
+    another Retry makes as many attempts as it says, with its own numbers; "break" parks the process as broken for a
+    person. Without it, or behind the last Retry, the step has failed.
     """
 
     attempts: int
@@ -55,6 +69,9 @@ class Retry:
     budget: int | None
     backoffs: tuple[float, ...]
     offsets: bool
+    timeout_factor: float
+    timeout_cap: float | None
+    then: tuple[Retry | Literal["alert", "break"], ...]
 
     NONE: ClassVar[Retry]
 
@@ -71,6 +88,9 @@ class Retry:
         budget: int | None = limits.RETRY_BUDGET_TRIES,
         backoffs: Sequence[Duration] = (),
         offsets: bool = False,
+        timeout_factor: float = 1.0,
+        timeout_cap: Duration | None = None,
+        then: Sequence[Stage] = (),
     ) -> None:
         on, never = _classes("on", on) or (Exception,), _classes("never", never)
         delays = _delays(backoffs)
@@ -78,7 +98,7 @@ class Retry:
             attempts = 1 + len(delays) if delays else ATTEMPTS
         given = (
             attempts, in_seconds(first), factor, in_seconds(cap), jitter, in_seconds(total), on, never, budget, delays,
-            offsets,
+            offsets, timeout_factor, in_seconds(timeout_cap), _stages(then),
         )  # fmt: skip
         for field, value in zip(fields(self), given, strict=True):
             object.__setattr__(self, field.name, value)
@@ -94,6 +114,9 @@ class Retry:
             raise _wrong("budget", self.budget, "a whole number from 1, or None for no bound")
         if not isinstance(self.offsets, bool):
             raise _wrong("offsets", self.offsets, "True or False")
+        _check_number("timeout_factor", self.timeout_factor, 1.0, None)
+        if self.timeout_cap is not None:
+            _check_number("timeout_cap", self.timeout_cap, 0.001, None)
         if self.first > self.cap:
             raise _wrong("first", self.first, f"at most cap ({self.cap} s)")
         for named in on:
@@ -123,12 +146,107 @@ class Retry:
             return min(max(0.0, interval * spread - spent), self.cap)
         return min(min(interval, self.cap) * spread, self.cap)
 
-    def next_delay(self, failed_attempts: int, spent: float, chance: float) -> float | None:
-        """Seconds until the next attempt, or None if attempts or total time (``spent`` so far) allow no other."""
-        if failed_attempts >= self.attempts:
+    def next_delay(self, failed_attempts: int, spent: float, chance: float, *, later: bool = False) -> float | None:
+        """Seconds until the next attempt, or None if attempts or total time (``spent`` so far) allow no other.
+
+        ``later``: the attempts are those of this retry as a later stage, which begins with a wait.
+        """
+        if failed_attempts >= (self.more if later else self.attempts):
             return None
-        delay = self.delay(failed_attempts, chance, spent)
+        delay = self.delay(failed_attempts + later, chance, spent)
         return None if self.total is not None and spent + delay > self.total else delay
+
+    @property
+    def more(self) -> int:
+        """How many attempts it makes as a later stage: as many as it says, or one for each back-off."""
+        return len(self.backoffs) if self.attempts == 1 + len(self.backoffs) and self.backoffs else self.attempts
+
+    def plan(self, failed_attempts: int, spent: float, chance: float, stage: int = 0, before: int = 0) -> AfterFailure:
+        """What follows a failed attempt, which stood at ``stage`` of the chain; ``before`` came before that stage."""
+        chain = (self, *self.then)
+        alert = False
+        for at in range(min(stage, len(chain) - 1), len(chain)):
+            one = chain[at]
+            if isinstance(one, Retry):
+                delay = one.next_delay(failed_attempts - before, spent, chance, later=at > 0)
+                if delay is not None:
+                    return AfterFailure(delay, at, before, alert)
+            elif one == BREAK:
+                return AfterFailure(None, at, before, alert, breaks=True)
+            else:
+                alert = True
+            before = failed_attempts
+        return AfterFailure(None, len(chain) - 1, before, alert)
+
+    def next_timeout(self, step: float, last: float, stage: int) -> float:
+        """Seconds that an attempt at ``stage`` may take, after one with ``last``; ``step`` is the step's own limit."""
+        one = (self, *self.then)[min(stage, len(self.then))]
+        factor, cap = (one.timeout_factor, one.timeout_cap) if isinstance(one, Retry) else (1.0, None)
+        longer = last * factor
+        return max(step, longer if cap is None else min(longer, max(cap, last)))
+
+    def numbers(self) -> dict[str, Any]:
+        """Its properties as plain values, without the error classes."""
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _CLASSES}
+        return found | {"then": plain_stages(self.then)}
+
+
+class AfterFailure(NamedTuple):
+    """What follows a failed attempt: another one after ``delay`` seconds, a break, or (neither) the step has failed.
+
+    ``stage`` is the place in the chain at which that attempt stands, ``before`` how many attempts there were before it.
+    ``alert``: people are to be told.
+    """
+
+    delay: float | None
+    stage: int
+    before: int
+    alert: bool
+    breaks: bool = False
+
+
+_CLASSES = ("on", "never")
+_OF_THE_WHOLE = ("on", "never", "budget", "offsets", "then")
+"""What only the first stage of a chain can say, for all of it."""
+
+
+def _stages(then: Any) -> tuple[Any, ...]:
+    if isinstance(then, str | Mapping) or not isinstance(then, Sequence):
+        raise _wrong("then", then, "a list of Retry, 'alert' and, at its end, 'break'")
+    stages = tuple(_stage(one) for one in then)
+    if BREAK in stages[:-1]:
+        raise _wrong("then", then, "nothing behind 'break', which leaves the step to a person")
+    totals = [one.total for one in stages if isinstance(one, Retry) and one.total is not None]
+    if totals != sorted(totals):
+        raise _wrong("then", then, "of totals that grow: each counts from the first attempt of all")
+    return stages
+
+
+def _stage(one: Any) -> Any:
+    if isinstance(one, str) and one in (ALERT, BREAK):
+        return one
+    if isinstance(one, Mapping):
+        if not one.keys() <= {field.name for field in fields(Retry)}.difference(_OF_THE_WHOLE):
+            raise _wrong("then", one, f"of stages that set numbers of a Retry, none of {', '.join(_OF_THE_WHOLE)}")
+        given: dict[str, Any] = {name: None if value == "none" else value for name, value in one.items()}
+        one = Retry(**given)
+    if not isinstance(one, Retry):
+        raise _wrong("then", one, "a list of Retry, 'alert' and, at its end, 'break'")
+    for name in _OF_THE_WHOLE:
+        if getattr(one, name) != getattr(PLAIN, name):
+            raise _wrong("then", f"Retry({name}=...)", f"of stages without {name}=: the first Retry says it for all")
+    return one
+
+
+def plain_stages(stages: Sequence[Any]) -> tuple[Any, ...]:
+    """The stages of a chain as plain values: of a retry what differs from the default."""
+    return tuple(_plain_stage(one) if isinstance(one, Retry) else one for one in _stages(stages))
+
+
+def _plain_stage(retry: Retry) -> dict[str, Any]:
+    names = [field.name for field in fields(retry) if field.name not in _OF_THE_WHOLE]
+    found = {name: getattr(retry, name) for name in names if getattr(retry, name) != getattr(PLAIN, name)}
+    return {"attempts": retry.attempts} | found
 
 
 def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
@@ -160,19 +278,27 @@ def _wrong(name: str, value: Any, rule: str) -> DefinitionError:
     )
 
 
+PLAIN = Retry()
+"""The policy of a step of which nothing else is said."""
 Retry.NONE = Retry(attempts=1)
 
 
 class FailedAttempt(Struct, frozen=True, omit_defaults=True):
     """The payload of an ``ATTEMPT_FAILED`` event. Times are microseconds by the store's clock.
 
-    ``attempt`` counts from 1; ``since`` is when the first attempt began; the next begins at ``retry_at``.
+    ``attempt`` counts from 1; ``since`` is when the first attempt began; the next begins at ``retry_at``, and may take
+    ``timeout`` seconds if that is more than the step's own timeout. It stands at ``stage`` of the retry's chain, with
+    ``before`` attempts before that. If it ``breaks``, none follows: a person must let the process go on.
     """
 
     attempt: int
     since: int
     retry_at: int
     failure: Failure
+    stage: int = 0
+    before: int = 0
+    timeout: float = 0.0
+    breaks: bool = False
 
     def encode(self) -> bytes:
         """The JSON that is stored."""

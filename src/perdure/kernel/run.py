@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Raw, Struct, json, to_builtins
 from msgspec.structs import replace
 
-from perdure.errors import IllegalMove
+from perdure.errors import IllegalMove, PerdureError
 from perdure.kernel import child, undo
 from perdure.kernel.checkpoint import carried_over, has_begun, is_checkpoint, unfinished
 from perdure.kernel.command import Verb, allow, gone_on
@@ -21,6 +21,7 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import DELIVERED, Event, EventType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
+from perdure.kernel.retry import decode_attempt
 from perdure.kernel.stored import reader
 from perdure.kernel.transition import Sender, forced
 
@@ -136,13 +137,13 @@ _KEPT_EVIDENCE = frozenset(
     {
         EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED,
         EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED, EventType.PUBLISHED,
-        EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED, EventType.CALL_REFUSED,
+        EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED, EventType.CALL_REFUSED, EventType.ATTEMPT_BEGUN,
     }
 )  # fmt: skip
 
 
-_LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED})
-"""Events kept whatever failed before them: the children live on, and a patch once taken stays taken."""
+_LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED, EventType.ATTEMPT_BEGUN})
+"""Events kept whatever failed before them: children live on, a patch stays taken, and what may run once has begun."""
 
 
 def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
@@ -200,6 +201,7 @@ def restarted_from(process: Process, history: Sequence[Event], step: str, sender
     slot, text = (chosen.name, chosen.place), slot_text(chosen)
     later = [event for event in history if event.number > chosen.number]
     again = {slot} | {(event.name, event.place) for event in later if event.type is EventType.STEP_FAILED}
+    again |= _have_broken(history)
     prefix = [
         event
         for event in history
@@ -246,18 +248,31 @@ def last_good(history: Sequence[Event]) -> list[Event]:
     """
     failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
     if failed is None or _ended_from_outside(history):
-        return [event for event in history if _worth_keeping(event)]
+        again = _have_broken(history)
+        return [event for event in history if _worth_keeping(event, again)]
     return kept_before(history, failed)
 
 
 def kept_before(history: Sequence[Event], failed: Event) -> list[Event]:
     """The events worth keeping before a failure, and children started after it, which live on; no failed child."""
-    again = {(failed.name, failed.place)}
+    again = {(failed.name, failed.place)} | _have_broken(history)
     return [
         event
         for event in history
         if _worth_keeping(event, again) and (event.number < failed.number or event.type in _LASTING)
     ]
+
+
+def _have_broken(history: Sequence[Event]) -> set[tuple[str, str]]:
+    """The steps whose retry policy has parked the process: in a new run they have all their attempts again."""
+    return {(event.name, event.place) for event in history if event.type is EventType.ATTEMPT_FAILED and _breaks(event)}
+
+
+def _breaks(event: Event) -> bool:
+    try:
+        return decode_attempt(event.payload or b"").breaks
+    except PerdureError:
+        return False
 
 
 def _worth_keeping(event: Event, again: frozenset[tuple[str, str]] | set[tuple[str, str]] = frozenset()) -> bool:

@@ -20,6 +20,9 @@ NOTHING: Any = MappingProxyType({})
 """Stands in for a dict until there is something to keep: thousands of processes are in memory at once."""
 
 
+NO_SLOTS: frozenset[Slot] = frozenset()
+
+
 class Running(Protocol):
     """An attempt of a step that is under way, as its process sees it. ``started`` is 0.0 until it really begins."""
 
@@ -50,12 +53,14 @@ class OpenSteps:
     ones, ``reported`` is what earlier attempts of open steps have reported. ``origins`` are the runs in which steps
     were first asked for, where that was not always the present one. ``inherited`` are the steps that were open when a
     worker died with the process: None if none died, or once that has been forgotten. ``remembers`` says that there
-    may be something to forget when a step is answered.
+    may be something to forget when a step is answered. ``announced`` are steps that run at most once and whose
+    beginning is written, or goes into the next commit: they begin here, or never, each with its probe of a breaker if
+    it is one. ``begun_before`` are those of which the history says so: they do not begin again.
     """
 
     __slots__ = (
-        "asked", "attempts", "in_flight", "inherited", "origins", "releasing", "remembers", "reported", "retries",
-        "run",
+        "announced", "asked", "attempts", "begun_before", "in_flight", "inherited", "origins", "releasing", "remembers",
+        "reported", "retries", "run",
     )  # fmt: skip
 
     def __init__(self, run: int) -> None:
@@ -69,8 +74,14 @@ class OpenSteps:
         self.origins: dict[Slot, int] | None = None
         self.inherited: set[Slot] | None = None
         self.remembers = False
+        self.announced: dict[Slot, int] = NOTHING
+        self.begun_before = NO_SLOTS
 
     # -- from the asking to the attempt ----------------------------------------------------------------------------
+
+    def announce(self, ask: Ask[Any], probe: int) -> None:
+        """The beginning of a step that runs at most once goes into the next commit; ``probe`` as for its attempt."""
+        self.announced = {**self.announced, ask.slot: probe}
 
     def ask(self, asks: list[Ask[Any]]) -> None:
         """A turn has asked for these, or another attempt of them may begin."""
@@ -92,6 +103,15 @@ class OpenSteps:
         released, self.releasing = self.releasing, []
         return released
 
+    def may_begin(self, slot: Slot) -> int | None:
+        """What was announced of a step whose beginning is written, and which does begin now; None if it is not."""
+        if slot not in self.announced:
+            return None
+        left = dict(self.announced)
+        probe = left.pop(slot)
+        self.announced = left
+        return probe
+
     def begin(self, slot: Slot, attempt: Running) -> None:
         """An attempt is under way from now on."""
         self.in_flight[slot] = attempt
@@ -108,6 +128,7 @@ class OpenSteps:
                 attempt.stop()
             if self.remembers:
                 self.forget(ask)
+            self.may_begin(ask.slot)
         self.asked = [ask for ask in self.asked if ask.slot in open]
         self.releasing = [ask for ask in self.releasing if ask.slot in open]
 
@@ -131,16 +152,15 @@ class OpenSteps:
         self.attempts[slot] = failed
         self.remembers = True
 
-    def wait(self, slot: Slot, waiting: Waiting) -> None:
-        """Keep that a step waits for its next attempt, or for its first one."""
+    def wait(self, slot: Slot, waiting: Waiting | None) -> None:
+        """Keep that a step waits for its next attempt, or for its first one; None: its timer has fired."""
+        if waiting is None:
+            self.retries.pop(slot, None)
+            return
         if self.retries is NOTHING:
             self.retries = {}
         self.retries[slot] = waiting
         self.remembers = True
-
-    def waited(self, slot: Slot) -> None:
-        """The timer of a step's next attempt has fired."""
-        self.retries.pop(slot, None)
 
     def keep(self, ask: Ask[Any], attempt: Running) -> None:
         """Keep what an attempt that has failed reported last, for the next one."""
@@ -191,11 +211,20 @@ class OpenSteps:
         self.origins = known
 
     def resume(self) -> None:
-        """A person has resumed the process: undos have all their attempts again."""
-        self.attempts = {slot: tried for slot, tried in self.attempts.items() if undoes(slot[1]) is None}
+        """A person has resumed the process: undos, and steps that broke it, have all their attempts again."""
+        self.attempts = {
+            slot: tried for slot, tried in self.attempts.items() if undoes(slot[1]) is None and not tried.breaks
+        }
 
-    def replayed(self, asks: list[Ask[Any]], open: Container[Slot], reported: Mapping[str, Any]) -> None:
-        """A replay has ended: these wait to be run, and ``reported`` is what the row shows of open steps."""
+    def replayed(
+        self, asks: list[Ask[Any]], open: Container[Slot], reported: Mapping[str, Any], begun: Iterable[Slot]
+    ) -> None:
+        """A replay has ended: these wait to be run, and ``reported`` is what the row shows of open steps.
+
+        ``begun`` are steps that run at most once and have begun, perhaps in a run before this one.
+        """
+        if begun:
+            self.begun_before = frozenset(begun)
         self.asked = asks
         self.attempts = {slot: tried for slot, tried in self.attempts.items() if slot in open}
         self.reported = dict(reported) if reported else NOTHING

@@ -277,7 +277,7 @@ def _waits(instance: Instance) -> Callable[[], bool] | None:
         if attempt_run.started:
             return None  # it is at work: it goes on here
         still = still or attempt_run.held_up()
-    return None if instance.inputs or instance.events else still
+    return None if instance.inputs or instance.events or instance.steps.announced else still
 
 
 async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Sequence[Claimed]:

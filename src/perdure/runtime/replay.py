@@ -13,6 +13,7 @@ from perdure.kernel.patch import has_passed
 from perdure.kernel.retry import decode_attempt
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import under_way
+from perdure.kernel.undo import undoes
 from perdure.runtime import compensation, published, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.open_steps import Slot
@@ -33,8 +34,9 @@ def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Messa
 class Replay:
     """One replay. ``asked`` are the children that the code has asked for, ``outgoing`` the signals that it has sent.
 
-    ``kept`` are the results that the run before has left for steps that are open when this run begins. ``turns`` and
-    ``latest`` are the number and the time of a machine's last turn, which need not be replayed.
+    ``kept`` are the results that the run before has left for steps that are open when this run begins. ``begun`` are
+    steps that run at most once and have begun. ``turns`` and ``latest`` are the number and the time of a machine's last
+    turn, which need not be replayed.
     """
 
     def __init__(self, instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
@@ -47,6 +49,7 @@ class Replay:
         self.asked: set[Slot] = set()
         self.outgoing: list[OutgoingSignal] = []
         self.kept: dict[Slot, Event] = {}
+        self.begun: set[Slot] = set()
 
     def run(self) -> Iterator[None]:
         """Run all recorded turns, a portion at a time; then what comes is new."""
@@ -125,12 +128,15 @@ class Replay:
         instance = self.instance
         if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
             instance.steps.tried((event.name, event.place), decode_attempt(event.payload))
+        elif event.type is EventType.ATTEMPT_BEGUN:
+            self.begun.add((event.name, event.place))
         elif event.type in SHOWN:
             publications_of(instance.loop).recall(event.name, event.place)
         elif event.type is EventType.RESULT_KEPT:
             self.kept[event.name, event.place] = event
         elif event.type is EventType.RESUMED:
             instance.resume(event.number)
+            self.begun = {slot for slot in self.begun if undoes(slot[1]) is None}
         elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
             instance.outward().recall(event, kept=0 < event.number - 1 <= self.opening.kept)
         elif event.type is EventType.ANSWER_IGNORED and event.message is not None and instance.outbox is not None:
@@ -157,12 +163,15 @@ class Replay:
         still = {f"{name}:{place}" for name, place in loop.open}
         told = {} if process.progress is None else under_way(process.progress)
         reported = {step: progress for step, progress in told.items() if step in still}
-        instance.steps.replayed([ask for ask in here if not self._answered(ask)], loop.open, reported)
+        instance.steps.replayed([ask for ask in here if not self._answered(ask)], loop.open, reported, self.begun)
         if process.deaths:
             instance.steps.inherit()
 
     def _answered(self, ask: Ask[Any]) -> bool:
-        """Whether a step that is open when this run begins has a result kept from the run before: it is delivered."""
+        """Whether an open step is not asked for again: it has a kept result, or has broken its process."""
+        tried = self.instance.steps.attempts.get(ask.slot)
+        if tried is not None and tried.breaks:
+            return True
         event = self.kept.get(ask.slot)
         if event is None or event.digest not in (None, ask.digest):
             return False

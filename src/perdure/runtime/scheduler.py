@@ -13,7 +13,7 @@ from perdure.errors import StoreError
 from perdure.kernel import transition
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
 from perdure.kernel.event import EventType
-from perdure.kernel.failure import Failure
+from perdure.kernel.failure import UNKNOWN, Failure
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, RUNNING
@@ -27,12 +27,10 @@ from perdure.runtime.instance import Instance
 from perdure.runtime.parts import WorkerParts
 from perdure.runtime.process_cache import ProcessCache
 from perdure.runtime.ready import Alarms, Ready
-from perdure.runtime.release import Unreadable, park, unwritten
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.agent import Agent
 from perdure.runtime.steps.attempt_run import AttemptRun
 from perdure.runtime.steps.late_results import LateResults
-from perdure.runtime.turn_commit import drafted, limited
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
 from perdure.turns.renewal import left_over
@@ -68,7 +66,7 @@ class Scheduler:
         self.alone = parts.alone
         self.emptied = asyncio.Event()
         self.eager = EagerStart(self)
-        self.unreadable = Unreadable(self)
+        self.unreadable = release.Unreadable(self)
         self.cache = ProcessCache(0 if parts.alone else parts.options.cached)
         self.starting = self.eager.starting
         self.ready = Ready(self._turn, parts.time)
@@ -174,17 +172,17 @@ class Scheduler:
         outcome = turn_commit.outcome(instance, self.time, self.hold)
         if outcome.status is RUNNING and not loop.finished:
             if instance.number >= limits.HISTORY_WARN_EVENTS:
-                outcome = limited(instance, outcome)
+                outcome = turn_commit.limited(instance, outcome)
             if outcome.busy:
                 if loop.timers.open or instance.outbox is not None or instance.inbox.patience:
                     self.alarms.set(instance)
                 if written:
                     return
         elif outcome.removes is not None:
-            commit = drafted(self.parts, instance, outcome)
+            commit = turn_commit.drafted(self.parts, instance, outcome)
             self.committer.take_away(commit, partial(self._answered, instance, commit))
             return
-        self._write(instance, drafted(self.parts, instance, outcome))
+        self._write(instance, turn_commit.drafted(self.parts, instance, outcome))
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -216,7 +214,7 @@ class Scheduler:
             return
         if not instance.gone:
             instance.unwritten()
-            unwritten(self, instance, answer)
+            release.unwritten(self, instance, answer)
 
     def applied(self, instance: Instance, commit: Commit, inbox: int) -> None:
         """A commit has been written: release what waited for it, let the process go, or go on."""
@@ -240,7 +238,7 @@ class Scheduler:
         steps = instance.steps
         if instance.trouble is not None:
             self.park(instance, instance.trouble)
-        elif instance.leaving or (self.alone and not process.deaths):
+        elif (instance.leaving or (self.alone and not process.deaths)) and not steps.announced:
             self.release(instance)  # it goes on elsewhere: we stop, or it is no suspect any more
         elif inbox > instance.inbox.heard:
             self.await_messages(instance, inbox)  # rule 18: they open the next turn before outputs are released
@@ -287,7 +285,7 @@ class Scheduler:
 
     def _begin_asked(self, instance: Instance) -> None:
         """Begin the steps that were asked for: only after the commit that holds the reason for them."""
-        if self.draining:
+        if self.draining and not instance.steps.announced:
             return
         for ask in instance.steps.release():
             if ask.slot in instance.loop.open:
@@ -308,12 +306,33 @@ class Scheduler:
         instance.steps.tried(ask.slot, tried)
         now = max(self.time.now(), instance.at)
         instance.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
-        self.step_due(instance, ask)
+        if tried.breaks:
+            self.settle(instance)  # it waits for a person, once nothing else of the process is under way
+        else:
+            self.step_due(instance, ask)
 
     def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """See StepListener: at once if nothing is to be written first."""
         if release.passed(instance, self.time.now()):
             return  # the lease guard lets go of it
+        instance.steps.ask([ask])
+        self.settle(instance)
+
+    def step_begins(self, attempt: AttemptRun) -> None:
+        """See StepListener. From its commit on the step begins here or never, also while this worker drains."""
+        if attempt.over:
+            return
+        instance, ask = attempt.instance, attempt.ask
+        instance.steps.end(ask.slot)
+        if ask.slot in instance.steps.begun_before:
+            self.telemetry.counters["step_failures"] += 1
+            failure_log.attempt_failed(instance.process, ask, UNKNOWN, None)
+            self.step_failed(instance, ask, UNKNOWN)
+            return
+        if not self.draining:
+            now = max(self.time.now(), instance.at)
+            instance.note(EventType.ATTEMPT_BEGUN, now, None, name=ask.name, place=ask.place)
+            instance.steps.announce(ask, attempt.opened)
         instance.steps.ask([ask])
         self.settle(instance)
 
@@ -374,7 +393,7 @@ class Scheduler:
         if instance.commit is not None:
             instance.leave(error)  # the version of its row must be known first
             return
-        park(self, instance, error)
+        release.park(self, instance, error)
 
 
 def _all_written(instance: Instance) -> bool:

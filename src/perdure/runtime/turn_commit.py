@@ -19,7 +19,7 @@ from perdure.kernel.breaker import BREAKER_MARK
 from perdure.kernel.command import sooner
 from perdure.kernel.commit import STILL_BUSY, Commit, Outcome, Removal, Start
 from perdure.kernel.event import EventType
-from perdure.kernel.failure import Failure
+from perdure.kernel.failure import Failure, safe_text
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, FINAL, Process, Status
@@ -109,7 +109,7 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
         times.append(timer[0])
     away = 0 if outbox is None else len(outbox.out)
     if len(loop.open) > len(steps.retries) + away:  # a step is open and not running: the next worker runs it
-        broken = compensation.broken(instance)
+        broken = compensation.broken(instance) or _retries_spent(instance)
         return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
     wake_at = min(times, default=None)
     if wake_at is not None:
@@ -124,6 +124,21 @@ def _awaiting(instance: Instance) -> str:
     """What the process waits for, for people: the breakers first, since the rest may be cut."""
     breakers = {one.breaker for one in instance.steps.retries.values() if one.breaker is not None}
     return ", ".join([*(BREAKER_MARK + name for name in sorted(breakers)), instance.loop.awaiting()])
+
+
+def _retries_spent(instance: Instance) -> Outcome | None:
+    """The process as broken, if a step has come to the end of a retry policy that says so."""
+    loop = instance.loop
+    for (name, place), tried in instance.steps.attempts.items():
+        if tried.breaks and (name, place) in loop.open:
+            failure = tried.failure
+            said = f"{failure.type}: {failure.message}" if failure.message else failure.type
+            text = (
+                f"step {name}:{place} was tried {tried.attempt} times, and its retry policy ends with a break: {said}"
+            )
+            error = replace(failure, type="RetriesSpent", message=safe_text(text, limits.ERROR_TEXT_BYTES))
+            return Outcome(Status.BROKEN, state=loop.state, error=error.encode())
+    return None
 
 
 def _ending(instance: Instance) -> Outcome:

@@ -250,7 +250,7 @@ def found(thread: int, loop: asyncio.AbstractEventLoop) -> Blocker:
         return Blocker(stack)
     ask = attempt_run.ask
     return Blocker(
-        stack, attempt_run.instance.process.id, f"{ask.name}:{ask.place}", ask.step.timeout, attempt_run.deadline
+        stack, attempt_run.instance.process.id, f"{ask.name}:{ask.place}", attempt_run.timeout, attempt_run.deadline
     )
 
 

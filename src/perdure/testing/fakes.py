@@ -34,11 +34,12 @@ def _replaced_by(step: Step[..., Any], fake: Callable[..., Any]) -> Iterator[Non
     check(step, fake)
     if step in _replaced:
         raise DefinitionError(f"{step} is replaced by another test engine already. Close that one first.")
-    kept = {name: vars(step)[name] for name in ("function", "is_async", "hard", "transaction")}
+    kept = {name: vars(step)[name] for name in ("function", "is_async", "hard", "transaction", "prepared")}
     _replaced.add(step)
     vars(step)["function"] = fake
     step.is_async = iscoroutinefunction(fake) or iscoroutinefunction(getattr(fake, "__call__", None))  # noqa: B004
     step.hard, step.transaction = None, False
+    step.prepared = step.away or step.at_most_once or step.breaker is not None
     try:
         yield
     finally:

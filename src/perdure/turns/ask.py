@@ -69,8 +69,9 @@ class AskedStep(Askable, Protocol):
     """A step as its worker runs it: the function, how it is called, how long it may take, when it is tried again.
 
     ``hard`` is the isolation of a step that runs in a child OS process, ``transaction`` says that its result is
-    committed together with its effect, ``breaker`` is that of what it depends on. ``watched`` says that it has one of
-    the last two.
+    committed together with its effect, ``at_most_once`` that its beginning is written first, ``breaker`` is that of
+    what it depends on. ``prepared`` says that something comes before its function is called: one of these three, or a
+    queue.
     """
 
     is_async: bool
@@ -79,7 +80,8 @@ class AskedStep(Askable, Protocol):
     retry: Retry
     transaction: bool
     breaker: Breaker | None
-    watched: bool
+    at_most_once: bool
+    prepared: bool
 
     @property
     def function(self) -> Callable[..., Any]:

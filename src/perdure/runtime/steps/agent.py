@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from perdure import limits
 from perdure.authoring.step import ATTEMPT
-from perdure.clock import SECOND
 from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import answered
-from perdure.kernel.retry import FailedAttempt
 from perdure.runtime import failure_log
 from perdure.runtime.open_steps import Waiting
 from perdure.runtime.shortage import Shortages
@@ -25,6 +23,7 @@ from perdure.runtime.steps.attempt_run import AttemptRun, LeaseLapsed, StepListe
 from perdure.runtime.steps.isolated.pool import ChildPool, HardCall
 from perdure.runtime.steps.isolated.protocol import StepEnded, StepRaised, order
 from perdure.runtime.steps.lingering import Lingering
+from perdure.runtime.steps.next_attempt import planned, record
 from perdure.runtime.steps.pacing import Pacing
 from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.runtime.steps.transactional import TransactionalSteps
@@ -82,9 +81,10 @@ class Agent:
             return
         else:
             attempt_run = AttemptRun(self, instance, ask, tried.attempt + 1, tried.since)
+            attempt_run.timeout = max(tried.timeout, ask.step.timeout)
         steps.begin(slot, attempt_run)
         step = ask.step
-        if step.is_async and not (step.away or step.watched or type(ask) is UndoAsk):  # as most are
+        if step.is_async and not (step.prepared or type(ask) is UndoAsk):  # as most are
             self.began(attempt_run)
             self._async_runner.put(attempt_run)
         else:
@@ -102,9 +102,18 @@ class Agent:
             return
         if ask.step.away:
             self.loop.call_soon(self.listener.undo_due, attempt_run.instance, ask)
+        elif ask.step.at_most_once and (probe := attempt_run.instance.steps.may_begin(ask.slot)) is not None:
+            self._run(self.pacing.announced(attempt_run, probe))
         elif ask.step.breaker is not None and self.pacing.bars(attempt_run):
             return
-        elif ask.step.transaction:
+        elif ask.step.at_most_once:
+            self.loop.call_soon(self.listener.step_begins, attempt_run)
+        else:
+            self._run(attempt_run)
+
+    def _run(self, attempt_run: AttemptRun) -> None:
+        ask = attempt_run.ask
+        if ask.step.transaction:
             self.transactional_steps.begin(attempt_run)
         elif ask.step.is_async:
             self.began(attempt_run)
@@ -129,7 +138,7 @@ class Agent:
         """An attempt begins, and its time with it."""
         self.telemetry.counters["steps"] += 1
         self._running[attempt_run] = None
-        seconds = attempt_run.ask.step.timeout
+        seconds = attempt_run.timeout
         attempt_run.started = self.loop.time()
         attempt_run.deadline = attempt_run.started + seconds
         if seconds < PATROLLED_SECONDS:
@@ -159,7 +168,7 @@ class Agent:
             task.cancel()
 
     def _retry(self, instance: Instance, ask: Ask[Any]) -> None:
-        instance.steps.waited(ask.slot)
+        instance.steps.wait(ask.slot, None)
         if not instance.gone:
             self.listener.step_due(instance, ask)
 
@@ -188,29 +197,33 @@ class Agent:
             return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
-        retry_at = self.pacing.retry_at(attempt_run, error)
-        seconds = None if retry_at is None else (retry_at - self.time.now()) / SECOND
+        # The history is ahead of a clock that was set back: a retry follows its failure there too.
+        now = max(self.time.now(), instance.at)
+        plan = planned(attempt_run, error, now, self.machine.random)
         self.pacing.failed(attempt_run, error, failure)
-        failure_log.attempt_failed(instance.process, ask, failure, seconds)
-        if retry_at is None:
+        failure_log.attempt_failed(instance.process, ask, failure, plan.delay)
+        if plan.alert:
+            self.telemetry.count("step_alerts")
+            failure_log.threshold(instance.process, ask, failure, plan)
+        tried = record(attempt_run, plan, failure, now)
+        if tried is None:
             self.listener.step_failed(instance, ask, failure)
         else:
             instance.steps.keep(ask, attempt_run)
-            self.listener.step_tried(
-                instance, ask, FailedAttempt(attempt_run.number, attempt_run.since, retry_at, failure)
-            )
+            self.listener.step_tried(instance, ask, tried)
 
     def _put_off(self, attempt_run: AttemptRun, error: BaseException) -> bool:
         """Try an attempt again, uncounted, if it failed for a shortage of this worker; after a while it counts."""
         what = exhausted_in_step(error)
-        if what is None:
-            return False
         instance, ask = attempt_run.instance, attempt_run.ask
+        if what is None or (ask.step.at_most_once and attempt_run.started):
+            return False
         if not self.shortages.patient((instance.process.id, ask.name, ask.place)):
             return False
         self.shortages.refused(what, f"{ask.step}: {error!r:.200}")
         self.telemetry.counters["attempts_put_off"] += 1
         again = AttemptRun(self, instance, ask, attempt_run.number, attempt_run.since)
+        again.timeout = attempt_run.timeout
         instance.steps.begin(ask.slot, again)
         delay = limits.SHORTAGE_AGAIN_SECONDS * (0.5 + self.machine.random())
         again.timer = self.loop.call_later(delay, self._begin_again, again)
@@ -221,7 +234,10 @@ class Agent:
         attempt_run.timer = None
         self.put_off.pop(attempt_run, None)
         if not attempt_run.over:
-            self.call(attempt_run)
+            if attempt_run.ask.step.at_most_once:
+                self._run(attempt_run)  # its beginning is written
+            else:
+                self.call(attempt_run)
 
     def held_up(self) -> bool:
         """Whether some step may have to wait long before it can begin here."""
@@ -231,6 +247,8 @@ class Agent:
 
     def held_up_by(self, attempt_run: AttemptRun) -> Callable[[], bool] | None:
         """A function that tells whether an attempt still cannot begin; None unless it waits for a shortage to end."""
+        if attempt_run.ask.step.at_most_once:
+            return None  # its beginning is written: it begins here or never
         if attempt_run in self.put_off:
             ask = attempt_run.ask
             since = self.shortages.put_off_for((attempt_run.instance.process.id, ask.name, ask.place))
@@ -300,14 +318,14 @@ class Agent:
     def _call_in_cell(self, attempt_run: AttemptRun) -> None:
         def ended(answer: StepEnded | StepCrashed) -> None:
             if isinstance(answer, StepCrashed):  # the cell of a stopped attempt was killed: that is no late answer
-                self.failed(attempt_run, asyncio.CancelledError() if attempt_run.over else answer)
+                self.failed(attempt_run, asyncio.CancelledError() if attempt_run.over else attempt_run.cut_off(answer))
             elif not self.silenced(attempt_run):
                 if isinstance(answer, StepRaised):
                     self._ended(attempt_run, None, answer)
                 else:
                     self._ended(attempt_run, bytes(answer.result), None)
 
-        ordered = order(attempt_run.ask.step, attempt_run.ask.raw, attempt_run.current())
+        ordered = order(attempt_run.ask.step, attempt_run.ask.raw, attempt_run.current(), attempt_run.timeout)
         began, late = partial(self.began, attempt_run), partial(self.late_for, attempt_run)
         attempt_run.hard_call = HardCall(ordered, began, attempt_run.heard, ended, late)
         self.pool.call(attempt_run.hard_call)
@@ -375,4 +393,5 @@ class Agent:
         self.telemetry.counters["step_timeouts"] += 1
         seconds = self.loop.time() - attempt_run.started
         attempt_run.stop()
-        self._ended(attempt_run, None, TimeoutError(f"the attempt ran over its deadline after {seconds:.3g} s"))
+        error = TimeoutError(f"the attempt ran over its deadline after {seconds:.3g} s")
+        self._ended(attempt_run, None, attempt_run.cut_off(error))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perdure import limits
 from perdure.authoring.step import Attempt
 from perdure.authoring.task import QueueWork
-from perdure.errors import DefinitionError, PayloadTooLarge
+from perdure.errors import DefinitionError, PayloadTooLarge, StepOutcomeUnknown
 from perdure.kernel import payload
 from perdure.runtime import compensation
 from perdure.runtime.steps.isolated.pool import HardCall
@@ -45,6 +45,9 @@ class StepListener(Protocol):
 
     def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """The wait before an attempt has passed."""
+
+    def step_begins(self, attempt: AttemptRun) -> None:
+        """A step that runs at most once would begin: it may, once that is written."""
 
     def undo_due(self, instance: Instance, undo: Ask[Any]) -> None:
         """An undo that waits in a queue may be asked for."""
@@ -107,7 +110,12 @@ class Runner(Protocol):
 
 
 class AttemptRun:
-    """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
+    """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts.
+
+    It may take ``timeout`` seconds, and as long again after each heartbeat. ``opened`` is that of a probe's circuit.
+    """
+
+    opened = 0
 
     __slots__ = (
         "agent",
@@ -123,6 +131,7 @@ class AttemptRun:
         "since",
         "started",
         "task",
+        "timeout",
         "timer",
         "transaction",
     )  # fmt: skip
@@ -133,6 +142,7 @@ class AttemptRun:
         self.ask = ask
         self.number = number
         self.since = since
+        self.timeout = ask.step.timeout
         self.over = False
         self.extending = False
         self.task: asyncio.Task[None] | None = None
@@ -169,6 +179,12 @@ class AttemptRun:
         self.over = True
         self.agent.silence(self)
 
+    def cut_off(self, error: BaseException) -> BaseException:
+        """The error of this attempt, which has not answered: a step that runs at most once may have been done."""
+        if self.ask.step.at_most_once and self.started:
+            return StepOutcomeUnknown(f"it is not known whether it was done: {error}")
+        return error
+
     def left(self) -> float:
         """Seconds until the deadline of this attempt."""
         return self.deadline - self.agent.loop.time()
@@ -177,13 +193,12 @@ class AttemptRun:
         """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported."""
         attempt = self.attempt
         reported = self.instance.steps.last_progress(self.ask) if attempt is None else attempt.last_progress
-        timeout = self.ask.step.timeout
-        return {"attempt": self.number, "since": self.since, "timeout": timeout, "reported": reported}
+        return {"attempt": self.number, "since": self.since, "timeout": self.timeout, "reported": reported}
 
     def extend(self) -> None:
         """A heartbeat, from any thread: the step's time starts again."""
         if get_ident() == self.agent.thread:
-            self.deadline = self.agent.loop.time() + self.ask.step.timeout
+            self.deadline = self.agent.loop.time() + self.timeout
         elif not self.extending:
             self.extending = True  # one request at a time, however often a thread beats
             self.agent.loop.call_soon_threadsafe(self._extend_here)

@@ -38,6 +38,7 @@ class Probe(AttemptRun):
 
     def __init__(self, before: AttemptRun, opened: int) -> None:
         super().__init__(before.agent, before.instance, before.ask, before.number, before.since)
+        self.timeout = before.timeout
         self.opened = opened
 
 
@@ -89,6 +90,13 @@ class Circuits:
         self._asking.append(attempt_run)
         self._ask()
         return True
+
+    @staticmethod
+    def probe(attempt_run: AttemptRun, opened: int) -> Probe:
+        """The attempt as the probe of its breaker's circuit, which opened then."""
+        probe = Probe(attempt_run, opened)
+        attempt_run.instance.steps.begin(attempt_run.ask.slot, probe)
+        return probe
 
     def ended(self, attempt_run: AttemptRun, error: BaseException | StepRaised | None, failure: Failure | None) -> None:
         """Note what an attempt says of its dependency; with the class of an error, as its text may be a secret."""
@@ -177,8 +185,7 @@ class Circuits:
             return
         instance, ask = attempt_run.instance, attempt_run.ask
         if probe is not None:
-            attempt_run = Probe(attempt_run, probe)
-            instance.steps.begin(ask.slot, attempt_run)
+            attempt_run = self.probe(attempt_run, probe)
         self._answered = True
         try:
             if probe is not None or self.closed(breaker_of(attempt_run)):

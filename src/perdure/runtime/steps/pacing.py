@@ -51,6 +51,10 @@ class Pacing:
         self.heeding = True
         return self.circuits.stop(attempt_run)
 
+    def announced(self, attempt_run: AttemptRun, probe: int) -> AttemptRun:
+        """The attempt of a step whose beginning is written: its breaker was asked before that."""
+        return self.circuits.probe(attempt_run, probe) if probe else attempt_run
+
     def succeeded(self, attempt_run: AttemptRun) -> None:
         """An attempt has brought a result: that pays for a retry of its step, and may close its breaker."""
         self._budgets.earned(attempt_run.ask.step)
@@ -61,14 +65,3 @@ class Pacing:
         """An attempt has failed, and this is what is recorded of it."""
         if attempt_run.ask.step.breaker is not None:
             self.circuits.ended(attempt_run, error, failure)
-
-    def retry_at(self, attempt_run: AttemptRun, error: BaseException | StepRaised) -> int | None:
-        """When the next attempt may begin, or None if the policy gives up."""
-        policy = attempt_run.ask.step.retry
-        if not (error.retries if isinstance(error, StepRaised) else policy.retries(error)):
-            return None
-        # The history is ahead of a clock that was set back: a retry follows its failure there too.
-        now = max(self._time.now(), attempt_run.instance.at)
-        spent = (now - attempt_run.since) / SECOND
-        delay = policy.next_delay(attempt_run.number, spent, self._random())
-        return None if delay is None else now + microseconds(delay)

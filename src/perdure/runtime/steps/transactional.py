@@ -147,7 +147,7 @@ class TransactionalSteps:
         process = instance.process
         key = instance.idempotency_key(ask)
         try:
-            if not await transaction.begin(process.id, kernel_message.result_id(key), ask.step.timeout):
+            if not await transaction.begin(process.id, kernel_message.result_id(key), attempt_run.timeout):
                 return Kept(StepTransactionVerdict.KNOWN)  # an earlier attempt has committed, and its answer was lost
         except StoreUnavailable as error:
             raise NotBegun(str(error)) from error

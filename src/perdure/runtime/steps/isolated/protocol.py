@@ -76,8 +76,8 @@ _order: Callable[[bytes], Order] = json.Decoder(Order).decode
 _said: Callable[[bytes], Said] = json.Decoder(ChildReady | StepBegun | StepBeat | StepDone | StepRaised).decode
 
 
-def order(step: AskedStep, args: bytes, attempt: Attempt) -> bytes:
-    """The message that orders an attempt."""
+def order(step: AskedStep, args: bytes, attempt: Attempt, timeout: float) -> bytes:
+    """The message that orders an attempt, which may take ``timeout`` seconds."""
     confined = step.hard
     if confined is None:
         raise TypeError(f"{step} is not a hard step")
@@ -93,7 +93,7 @@ def order(step: AskedStep, args: bytes, attempt: Attempt) -> bytes:
             process=attempt.process,
             kind=attempt.kind,
             process_key=attempt.key,
-            timeout=step.timeout,
+            timeout=timeout,
             last_progress=Raw(payload.encode(attempt.last_progress)),
             undoes=attempt.undoes,
         )
