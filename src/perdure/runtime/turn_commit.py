@@ -121,9 +121,9 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
 
 
 def _awaiting(instance: Instance) -> str:
-    """What the process waits for, for people: the breakers first, since the rest may be cut."""
+    """What the process waits for, for people: a few breakers first, since the rest may be cut."""
     breakers = {one.breaker for one in instance.steps.retries.values() if one.breaker is not None}
-    return ", ".join([*(BREAKER_MARK + name for name in sorted(breakers)), instance.loop.awaiting()])
+    return ", ".join([*(BREAKER_MARK + name for name in sorted(breakers)[:3]), instance.loop.awaiting()])
 
 
 def _retries_spent(instance: Instance) -> Outcome | None:
