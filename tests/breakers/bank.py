@@ -46,6 +46,9 @@ pay_quickly = step(
 )(ask)
 pay_in_time = step(retry=Retry(attempts=9, first=0.0, total=50.0), breaker=BANK, name="pay_in_time")(ask)
 pay_in_queue = step(retry=EAGER, breaker=BANK, queue="tills", name="pay_in_queue")(ask)
+pay_once = step(
+    at_most_once=True, breaker=Breaker("bank", failures=3, open_for=0.05, factor=1), name="pay_once", timeout=5
+)(ask)
 other = step(name="other")(ask)
 
 
@@ -75,6 +78,11 @@ async def paying_in_queue(number: int) -> int:
 
 
 @workflow
+async def paying_once(number: int) -> int:
+    return await pay_once(number)
+
+
+@workflow
 async def elsewhere(number: int, name: str) -> int:
     return await pay.options(breaker=Breaker(name, failures=1))(number)
 
@@ -85,7 +93,8 @@ async def other_work(number: int) -> int:
 
 
 ALL: list[Any] = [
-    paying, paying_in_thread, paying_quickly, paying_in_time, paying_in_queue, elsewhere, other_work,
+    paying, paying_in_thread, paying_quickly, paying_in_time, paying_in_queue, paying_once, elsewhere,
+    other_work,
 ]  # fmt: skip
 
 

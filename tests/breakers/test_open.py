@@ -35,6 +35,7 @@ from tests.breakers.bank import (
     paying_in_queue,
     paying_in_thread,
     paying_in_time,
+    paying_once,
     paying_quickly,
     trouble,
 )
@@ -89,6 +90,26 @@ async def test_while_the_dependency_stays_down_only_probes_are_made(
     assert calls.total() <= MANY + circuit.opened
     trouble.clear()
     assert [await handle.result(LIMIT) for handle in handles] == list(range(MANY))
+
+
+async def test_a_step_that_runs_at_most_once_begins_only_when_its_breaker_lets_it_and_may_be_the_probe(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BREAKER_LOOK_SECONDS", 0.01)
+    engine, _ = await opened(work=True, workflows=ALL)
+    for number in range(3):
+        with pytest.raises(ProcessFailed):
+            await (await engine.start(paying_once, number)).result(LIMIT)
+    await circuit_when(engine, lambda circuit: not circuit.closed)
+    trouble.clear()
+    handles = await engine.start_many(paying_once, [(number,) for number in range(3, MANY)])
+    assert [await handle.result(LIMIT) for handle in handles] == list(range(3, MANY))
+    assert calls == dict.fromkeys(range(MANY), 1)
+    circuit = await circuit_when(engine, lambda circuit: circuit.closed)
+    assert circuit.reason == "a probe was served"
+    for handle in handles:
+        begun = [one for one in await handle.history() if one.type is EventType.ATTEMPT_BEGUN]
+        assert len(begun) == 1
 
 
 async def test_all_workers_share_it(opened: Open) -> None:
