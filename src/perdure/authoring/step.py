@@ -70,10 +70,8 @@ class Step(Generic[P, R]):
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
-        given = {
-            "retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS, "at_most_once": at_most_once,
-        }  # fmt: skip
-        self.declared = frozenset(name for name, is_given in given.items() if is_given)
+        given = {"retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS, "at_most_once": at_most_once}
+        self.declared = frozenset(filter(given.get, given))
         self.definition = definition_of(self.function)
         self.routing = routing(
             f"{self}", None, queue=queue, priority=priority, total=total, total_force=total_force, accept=accept,

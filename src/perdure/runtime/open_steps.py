@@ -79,12 +79,13 @@ class OpenSteps:
 
     # -- from the asking to the attempt ----------------------------------------------------------------------------
 
-    def announce(self, ask: Ask[Any], probe: int) -> None:
-        """The beginning of a step that runs at most once goes into the next commit; ``probe`` as for its attempt."""
-        self.announced = {**self.announced, ask.slot: probe}
+    def ask(self, asks: list[Ask[Any]], *, probe: int | None = None) -> None:
+        """A turn has asked for these, or another attempt of them may begin.
 
-    def ask(self, asks: list[Ask[Any]]) -> None:
-        """A turn has asked for these, or another attempt of them may begin."""
+        With ``probe``, as for its attempt, the beginning of a step that runs at most once goes into the next commit.
+        """
+        if probe is not None:
+            self.announced = {**self.announced, **dict.fromkeys([ask.slot for ask in asks], probe)}
         if self.origins is not None:
             for ask in asks:
                 self.origins.setdefault(ask.slot, self.run)

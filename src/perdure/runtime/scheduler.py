@@ -332,8 +332,7 @@ class Scheduler:
         if not self.draining:
             now = max(self.time.now(), instance.at)
             instance.note(EventType.ATTEMPT_BEGUN, now, None, name=ask.name, place=ask.place)
-            instance.steps.announce(ask, attempt.opened)
-        instance.steps.ask([ask])
+        instance.steps.ask([ask], probe=None if self.draining else attempt.opened)
         self.settle(instance)
 
     def came_late(self, attempt: AttemptRun, value: Any) -> None:
