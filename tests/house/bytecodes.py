@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from perdure import Engine, step, workflow
+from perdure import Engine, WorkerOptions, step, workflow
 from perdure.authoring.workflow import Workflow
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.store import SqliteStore
@@ -23,6 +23,8 @@ from perdure.store.sqlite.thread import DatabaseThread
 from tests.house.tree import PACKAGE
 
 PROCESSES = 100
+PATIENT = WorkerOptions(lease_seconds=3600, beat_seconds=1000)
+"""Traced as it is, on a busy machine, the worker would lose leases of ordinary length, and take its loop for hung."""
 T = TypeVar("T")
 
 
@@ -91,7 +93,7 @@ async def bytecodes(flow: Workflow[..., int]) -> float:
     """Bytecodes of one process, of so many that are started at once on a fresh store, once the engine is warm."""
     with counted() as counts:
         store = SqliteStore("sqlite://:memory:", thread=NoThread)
-        async with Engine(store.url, store=store, work=True, workflows=[flow]) as engine:
+        async with Engine(store.url, store=store, work=True, workflows=[flow], options=PATIENT) as engine:
 
             async def process(n: int) -> int:
                 return await (await engine.start(flow, n)).result()
