@@ -41,6 +41,15 @@ def _verb(verb: AsyncVerb[Any, P, R]) -> Callable[Concatenate[Any, P], R]:
     return wraps(verb)(lambda holder, /, *args, **kwargs: holder.run(verb, *args, **kwargs))
 
 
+def _starting_verb(
+    verb: AsyncVerb[Any, P, Handle[ResultT]],
+) -> Callable[Concatenate[Any, P], BlockingHandle[ResultT]]:
+    """The same for a verb that gives the handle of another process."""
+    return wraps(verb)(
+        lambda holder, /, *args, **kwargs: BlockingHandle(holder._engine, holder.run(verb, *args, **kwargs))
+    )
+
+
 def _settings_of(engine: Callable[P, Engine]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """The same for a constructor, which takes the settings of an engine."""
     return lambda constructor: wraps(engine.__init__)(constructor)
@@ -135,6 +144,7 @@ class BlockingHandle(Generic[ResultT]):
     hold = _verb(Handle.hold)
     resume = _verb(Handle.resume)
     retry = _verb(Handle.retry)
+    fork = _starting_verb(Handle.fork)
     restart = _verb(Handle.restart)
     restart_from = _verb(Handle.restart_from)
     set_result = _verb(Handle.set_result)
@@ -194,17 +204,8 @@ class BlockingScheduleHandle:
         """Run a verb of :class:`ScheduleHandle` on the engine's event loop."""
         return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
 
-    def process(self) -> BlockingHandle[Any]:
-        """The schedule's own process: see :meth:`ScheduleHandle.process`."""
-        return BlockingHandle(self._engine, self.run(ScheduleHandle.process))
-
-    def trigger(
-        self, *, timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client"
-    ) -> BlockingHandle[Any]:
-        """Start a process now and give its handle: see :meth:`ScheduleHandle.trigger`."""
-        started = self.run(ScheduleHandle.trigger, timeout=timeout, who=who, why=why, origin=origin)
-        return BlockingHandle(self._engine, started)
-
+    process = _starting_verb(ScheduleHandle.process)
+    trigger = _starting_verb(ScheduleHandle.trigger)
     status = _verb(ScheduleHandle.status)
     pause = _verb(ScheduleHandle.pause)
     resume = _verb(ScheduleHandle.resume)

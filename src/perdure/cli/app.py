@@ -60,6 +60,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.resume,
         commands.restart,
         commands.restart_from,
+        commands.fork,
         commands.set_result,
         commands.skip,
         commands.cancel,

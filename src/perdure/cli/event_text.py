@@ -154,7 +154,8 @@ def _opened(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = opening_of((event,))
     if told.done == CONTINUED:
         return f"{told.done} from run {told.from_run}, with {text.payload(bytes(told.input), limit)}"
-    kept = f"{told.done} from run {told.from_run}, with {told.kept or 'none'} of its events"
+    before = f"process {told.forked}, run {told.from_run}" if told.forked else f"run {told.from_run}"
+    kept = f"{told.done} from {before}, with {told.kept or 'none'} of its events"
     left = f"not undone: {', '.join(told.not_undone)}" if told.not_undone else ""
     return "; ".join(part for part in (f"{kept} {sender(told.sender)}".rstrip(), left) if part)
 
