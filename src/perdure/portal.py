@@ -145,6 +145,7 @@ class BlockingHandle(Generic[ResultT]):
     resume = _verb(Handle.resume)
     retry = _verb(Handle.retry)
     fork = _starting_verb(Handle.fork)
+    edit_input = _verb(Handle.edit_input)
     restart = _verb(Handle.restart)
     restart_from = _verb(Handle.restart_from)
     set_result = _verb(Handle.set_result)

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, Group
 from perdure.cli import commands, exit_code, inspect, worker
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
+from perdure.cli.edit import edit
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
 from perdure.cli.queue import queue
@@ -61,6 +62,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.restart,
         commands.restart_from,
         commands.fork,
+        edit,
         commands.set_result,
         commands.skip,
         commands.cancel,

@@ -83,6 +83,9 @@ class Opening(Struct, frozen=True, omit_defaults=True):
 CONTINUED = "continued as new"
 """What is ``done`` in a run that the process opened by itself."""
 
+EDITED = "begun with another input"
+"""What is ``done`` in a run for which a person has edited the input."""
+
 FIRST = Opening(0, 0)
 """Stands for the opening of the first run, which has no event."""
 
@@ -188,8 +191,10 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
     return reopened(process, history, kept, sender, now)
 
 
-def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
-    """Begin again from the stored input, in a new run that keeps nothing but the messages.
+def restarted(
+    process: Process, history: Sequence[Event], sender: Sender, *, now: int, input: bytes | None = None
+) -> Commit:
+    """Begin again from the stored input, or from another one, in a new run that keeps nothing but the messages.
 
     Children that have not answered are asked to end. Every message is offered again, except that earlier cancels count
     no more. Nothing is undone: the opening lists the steps that should have been.
@@ -207,6 +212,8 @@ def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now
     left = undo.listed(undo.owed(history))
     opening = Opening(process.run, 0, done="restarted", void=process.inbox, seed=process.run + 1, not_undone=left)
     opening = replace(opening, **same_beginning(before) | {"letters": len(letters)})
+    if input is not None:
+        opening = replace(opening, input=Raw(input), done=EDITED)
     commit = _open(blank, letters, opening, sender, now)
     return replace(commit, sends=commit.sends + child.farewell(process.id, history))
 
