@@ -69,6 +69,9 @@ async def test_a_signal_received_after_the_place_is_given_to_the_fork_too(opened
     await sound(engine, store, fork)
     other = await old.fork(2)  # the event that has received the signal
     assert await other.result(LIMIT) == "first 1, on, last 3"
+    anew = await old.fork(1)
+    assert await anew.result(LIMIT) == "first 3, on, last 4"
+    assert await (await anew.fork(1)).result(LIMIT) == "first 4, on, last 5"
 
 
 async def test_a_failed_process_is_forked_before_the_step_that_failed(opened: Open) -> None:

@@ -137,11 +137,14 @@ def _kept(
         return prefix, settled, "forked"
     if isinstance(at, str):
         chosen = answered(history, at)
-    elif 1 <= at <= len(history):
-        beginning = 1 + before.letters  # what was heard before the run began is part of its input
-        chosen = history[max(at - 1, min(beginning, len(history) - 1))]
-    else:
+    elif not 1 <= at <= len(history):
         raise IllegalMove(f"run {process.run} has no event {at}; `perdure history` lists those that it has")
+    elif at <= before.letters + 1 and history[0].type is EventType.RUN_OPENED:
+        # What opened the run, and what was heard with that, is no event of its own: the fork has it anyhow.
+        prefix = _settled(history[1 : before.letters + 1])
+        return prefix, prefix, f"forked at event {at}"
+    else:
+        chosen = history[at - 1]
     prefix, beside = kept_around(history, chosen)
     refuse_what_was_undone(history, prefix, chosen)
     settled = _settled([*prefix, *beside])
