@@ -40,6 +40,15 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+def _starting_verb(
+    verb: AsyncVerb[Any, P, Handle[ResultT]],
+) -> Callable[Concatenate[Any, P], BlockingHandle[ResultT]]:
+    """The same for a verb that gives the handle of another process."""
+    return wraps(verb)(
+        lambda holder, /, *args, **kwargs: BlockingHandle(holder._engine, holder.run(verb, *args, **kwargs))
+    )
+
+
 def _settings_of(engine: Callable[P, Engine]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """The same for a constructor, which takes the settings of an engine."""
     return lambda constructor: wraps(engine.__init__)(constructor)
@@ -134,6 +143,8 @@ class BlockingHandle(Generic[ResultT]):
     hold = blocking(Handle.hold)
     resume = blocking(Handle.resume)
     retry = blocking(Handle.retry)
+    fork = _starting_verb(Handle.fork)
+    edit_input = blocking(Handle.edit_input)
     restart = blocking(Handle.restart)
     restart_from = blocking(Handle.restart_from)
     set_result = blocking(Handle.set_result)
@@ -178,17 +189,8 @@ class BlockingScheduleHandle:
         """Run a verb of :class:`ScheduleHandle` on the engine's event loop."""
         return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
 
-    def process(self) -> BlockingHandle[Any]:
-        """The schedule's own process: see :meth:`ScheduleHandle.process`."""
-        return BlockingHandle(self._engine, self.run(ScheduleHandle.process))
-
-    def trigger(
-        self, *, timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client"
-    ) -> BlockingHandle[Any]:
-        """Start a process now and give its handle: see :meth:`ScheduleHandle.trigger`."""
-        started = self.run(ScheduleHandle.trigger, timeout=timeout, who=who, why=why, origin=origin)
-        return BlockingHandle(self._engine, started)
-
+    process = _starting_verb(ScheduleHandle.process)
+    trigger = _starting_verb(ScheduleHandle.trigger)
     status = blocking(ScheduleHandle.status)
     pause = blocking(ScheduleHandle.pause)
     resume = blocking(ScheduleHandle.resume)

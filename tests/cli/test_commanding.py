@@ -54,6 +54,34 @@ def test_a_step_gets_its_result_or_is_skipped_and_can_be_run_again(terminal: Ter
     assert terminal("history", "R-1").has("run opened", "restarted at refuse:1 from run 2")
 
 
+def test_a_fork_is_made_once_for_its_key_and_its_history_says_of_what(terminal: Terminal, working: Working) -> None:
+    async def complete(engine: Engine) -> None:
+        for key in ("N-1", "N-2"):
+            await (await engine.handle("noted_approval", key)).signal("yes", "yes")
+            await (await engine.handle("noted_approval", key)).result(10)
+
+    async def begin(engine: Engine) -> None:
+        await engine.start(till.noted_approval.options(key="N-1"), "N")
+
+    working(begin)
+    fork = ("fork", "N-1", "--key", "N-2", *BY_ANN)
+    assert terminal(*fork).has("N-1: process", "has its past")
+    assert terminal(*fork).has("has the key already")
+    working(complete)
+    assert terminal("history", "N-2").has("run opened", "forked from process", "by Ann because: she knows")
+    assert terminal("fork", "N-1", "--at", "99").err.startswith("perdure: run 1 has no event 99")
+
+
+def test_an_input_is_edited_and_the_history_says_by_whom(terminal: Terminal) -> None:
+    terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
+    edit = ("edit", "A-1", *BY_ANN, "--input")
+    assert terminal(*edit, '["A-2"]').out.startswith("approval A-1: goes on in run 2; ")
+    assert terminal("history", "A-1").has('begun with another input after run 1, ["A-2"]', "by Ann because: she knows")
+    terminal("hold", "A-1")
+    assert terminal(*edit, '{"order": "A-3"}').has("has another input; it is still held")
+    assert terminal(*edit, "A-4").err.startswith("perdure: --input is no array or object")
+
+
 def test_cancel_with_a_deadline_is_in_the_history_and_on_the_row(terminal: Terminal) -> None:
     terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
     assert terminal("cancel", "A-1", "--deadline", "2h", *BY_ANN).out == "approval A-1: asked to cancel\n"

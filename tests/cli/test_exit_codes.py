@@ -34,6 +34,8 @@ DONE: dict[str, tuple[str, ...]] = {
     "hold": ("hold", "waits"),
     "resume": ("resume", "held"),
     "restart": ("restart", "waits"),
+    "edit": ("edit", "waits", "--input", '["B-2"]', "--restart"),
+    "fork": ("fork", "noted", "--at", "note"),
     "restart-from": ("restart-from", "noted", "--step", "note"),
     "set-result": ("set-result", "failed", "--step", "refuse", "--value", "null"),
     "skip": ("skip", "failed", "--step", "refuse"),

@@ -215,6 +215,7 @@ async def test_whatever_is_asked_for_by_a_hostile_name_is_answered_alike(engines
             lambda: _ordered(engine, Handle.set_result, text, 1),
             lambda: _ordered(engine, Handle.restart_from, text),
             lambda: _ordered(engine, Handle.skip, text),
+            lambda: _ordered(engine, Handle.fork, text),
         )
         said = []
         for way in ways[number % ASKED :: ASKED]:

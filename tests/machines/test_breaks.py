@@ -92,6 +92,14 @@ async def test_a_machine_is_not_restarted_since_its_fields_would_be_lost(opened:
     assert await ann.call(Account.deposit, 5) == 20
 
 
+async def test_a_machine_is_not_forked_since_its_former_fields_are_not_kept(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann", 10)
+    assert await ann.call(Account.deposit, 5) == 15
+    with pytest.raises(IllegalMove, match="cannot fork a machine"):
+        await ann.fork()
+
+
 async def test_a_machine_that_is_held_goes_on_where_it_was(opened: Open) -> None:
     engine, _ = await opened(work=True)
     ann = await engine.start(Account.opened, "Ann", 10)

@@ -91,6 +91,14 @@ def test_what_operators_tell_processes_is_told(engine: BlockingEngine) -> None:
     assert failed.status().run == 2
 
 
+def test_a_process_is_forked(engine: BlockingEngine) -> None:
+    old = engine.start(shop.order_paid, "A")
+    assert old.result(LIMIT) == "receipt A"
+    fork = old.fork(key="again", why="to see it once more")
+    assert (fork.created, fork.key, fork.result(LIMIT)) == (True, "again", "receipt A")
+    assert fork.id != old.id
+
+
 def test_the_errors_are_those_of_the_client(engine: BlockingEngine) -> None:
     handle = engine.start(shop.order.options(key="A-1"), "A-1")
     with pytest.raises(KeyConflict):

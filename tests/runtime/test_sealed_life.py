@@ -250,3 +250,18 @@ async def test_what_is_sealed_in_the_store_does_not_stand_in_our_log(
     assert told.count("failed and nobody awaited it") == 2 and "StepError" in told
     assert told.count("UndoFailed") == 1 and told.count("ValueError") >= 2
     assert ("card 4111" in told) != seals
+
+
+async def test_a_fork_of_a_sealed_process_has_payloads_of_its_own_sealed_for_their_places(
+    opened: Open, tmp_path: Path
+) -> None:
+    folder = Folder(tmp_path / "blobs", above=1000)
+    engine, _ = await opened(work=True, workflows=FLOWS, codecs=sealed(), offload=folder)
+    handle = await engine.start(talk.options(key="k"), LONG)
+    await engine.process(handle.id).signal("more", LONG)
+    assert await handle.result(LIMIT) == LONG + "!" + LONG
+    fork = await handle.fork(key="again")
+    assert await fork.result(LIMIT) == LONG + "!" + LONG
+    other, _ = await opened(codecs=sealed(new=NEW), offload=folder)
+    with pytest.raises(UnreadablePayload):
+        await other.process(handle.id).fork()

@@ -15,6 +15,7 @@ from perdure.cli import commands, exit_code, inspect, removal, worker
 from perdure.cli.breaker import breaker
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
+from perdure.cli.edit import edit
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
 from perdure.cli.queue import queue
@@ -61,6 +62,8 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.resume,
         commands.restart,
         commands.restart_from,
+        commands.fork,
+        edit,
         commands.set_result,
         commands.skip,
         commands.cancel,

@@ -249,6 +249,42 @@ async def restart_from(
     return await command_each(process, Handle.restart_from, goes_on, step, who=who, why=why, url=url, json=json)
 
 
+async def fork(
+    process: ProcessArgument,
+    *,
+    at: str | None = None,
+    key: str | None = None,
+    code: str | None = None,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Start a new process that shares the history of another one up to a place.
+
+    It goes on from there by itself, under a new id; the other one stays as it
+    is.
+
+    Parameters
+    ----------
+    at
+        A step, which runs again: charge, or charge:2. Or the number of the first event that is left out.
+    key
+        Your own id of the new process.
+    code
+        The version of the workflow's code; that of the other process is the default.
+    """
+    place = int(at) if at is not None and at.isdecimal() else at
+
+    async def forked(engine: Engine, row: Process) -> str:
+        handle = await engine.process(row.id).fork(
+            place, key=key, version=code, who=who or user(), why=why, origin=ORIGIN
+        )
+        return f"process {handle.id} {'has its past' if handle.created else 'has the key already'}"
+
+    return await each([process], forked, url=url, json=json)
+
+
 async def set_result(
     process: ProcessArguments,
     *,

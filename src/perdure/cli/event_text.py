@@ -15,7 +15,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.retry import FailedAttempt, decode_attempt
-from perdure.kernel.run import CONTINUED, opening_of
+from perdure.kernel.run import CONTINUED, EDITED, opening_of
 from perdure.kernel.stored import MALFORMED, why_undecodable
 from perdure.kernel.undo import undoes
 
@@ -157,7 +157,10 @@ def _opened(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = opening_of((event,))
     if told.done == CONTINUED:
         return f"{told.done} from run {told.from_run}, with {text.payload(bytes(told.input), limit)}"
-    kept = f"{told.done} from run {told.from_run}, with {told.kept or 'none'} of its events"
+    before = f"process {told.forked}, run {told.from_run}" if told.forked else f"run {told.from_run}"
+    kept = f"{told.done} from {before}, with {told.kept or 'none'} of its events"
+    if told.done == EDITED:
+        kept = f"{told.done} after {before}, {text.payload(bytes(told.input), limit)}"
     left = f"not undone: {', '.join(told.not_undone)}" if told.not_undone else ""
     return "; ".join(part for part in (f"{kept} {sender(told.sender)}".rstrip(), left) if part)
 

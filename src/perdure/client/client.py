@@ -71,7 +71,7 @@ class Client:
         self.clock = Timekeeping(store)
         self.schedules = Schedules(self)
         self.local: LocalWorker = local or NoWorker()
-        self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local)
+        self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local, registry)
 
     # -- starting ------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, overload
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.machine.method import RepairMethod, SignalMethod
+from perdure.authoring.start import NamedWorkflow
 from perdure.client import validation
 from perdure.client.parts import Reference
 from perdure.clock import Duration, microseconds
@@ -23,6 +24,7 @@ from perdure.kernel.checkpoint import is_checkpoint
 from perdure.kernel.child import beforehand, portions, told_first, without_orders
 from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
+from perdure.kernel.edit import with_input
 from perdure.kernel.event import Event
 from perdure.kernel.integrity import refuse_newer
 from perdure.kernel.message import MessageType, SendVerdict
@@ -220,6 +222,34 @@ class Commands(Reference):
         """
         sender = validation.sender(who, why, origin)
         await self._order(lambda row, history, now: run.restarted(row, history, sender, now=now))
+
+    async def edit_input(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        restart: bool = False,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+    ) -> None:
+        """Give a process other arguments: ``handle.edit_input(["A-17", 1300])``, or by name, as ``kwargs``.
+
+        One that has not begun, since it is delayed, held or waits for a worker, stays so, and begins with them. One
+        that has begun has recorded what the old ones have led to: with ``restart`` it begins again, as by
+        :meth:`restart`. They are checked if this program knows the workflow. Raises IllegalMove without ``restart`` for
+        a process that has begun, for a queued step and a machine that has begun; InvalidInput or PayloadError for
+        arguments that do not fit.
+        """
+        sender = validation.sender(who, why, origin)
+        arguments = validation.arguments(args, kwargs)
+
+        def edited(row: Process, history: Sequence[Event], now: int) -> Commit:
+            known = self._parts.registry.versions.get((row.kind, row.code))
+            raw = validation.input(known or NamedWorkflow(row.kind, version=row.code), *arguments)
+            return with_input(row, history, raw, sender, now=now, restart=restart)
+
+        await self._order(edited)
 
     async def restart_from(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Run a step again, and all that followed it, in a new run that keeps the results before and beside it.

@@ -10,11 +10,13 @@ from perdure import limits
 from perdure.client import validation
 from perdure.client.calls import Calls
 from perdure.client.commands import Commands
+from perdure.client.fork import forked
 from perdure.client.parts import ClientParts
 from perdure.client.results import SETTLED, outcome
 from perdure.client.values import Published
 from perdure.client.view import ProcessView, views
 from perdure.clock import Duration
+from perdure.kernel.commit import CREATED
 from perdure.kernel.event import Event
 from perdure.kernel.message import SendVerdict
 
@@ -84,6 +86,33 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         """Read the process as it is now: its status, what it waits for, and who moves it next."""
         [seen] = await views(self._parts.store, [await self._parts.row(self.id_bytes)])
         return seen
+
+    async def fork(
+        self,
+        at: int | str | None = None,
+        *,
+        key: str | None = None,
+        version: str | None = None,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+    ) -> Handle[ResultT]:
+        """Start a new process that shares the history of this one up to a place, and goes on from there by itself.
+
+        ``at`` is a step, by its name, or by name and place (``charge:2``): that step runs again, and so does all that
+        followed; or the number of the first event that the fork leaves out. By default the fork keeps everything, of a
+        failed process all before the step that failed. Steps with a result that is kept do not run again; all others
+        run under idempotency keys of the fork. The process itself stays as it is, in any status.
+
+        ``key`` is the fork's own: the same fork asked for once more with it is answered with ``created`` false.
+        ``version`` is that of the workflow's code, by default this process's own. Raises KeyConflict, IllegalMove if
+        there is no such place, for a machine or a queued step, if a step that would be kept was undone, and if both
+        would undo it; InvalidInput, UnreadablePayload, NewerRecord, DamagedRecord for a history that cannot be copied.
+        """
+        sender = validation.sender(who, why, origin)
+        kind, answer = await forked(self._parts, self.id_bytes, at, key, version, sender)
+        created = answer.verdict is CREATED
+        return Handle(self._parts, answer.id, kind, key, created=created, result_type=self._type)
 
     async def history(
         self, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False

@@ -18,6 +18,7 @@ from perdure.loop import Outage
 from perdure.store.base import Search, Store
 
 if TYPE_CHECKING:
+    from perdure.authoring.registry import Registry
     from perdure.client.answers import Answers
     from perdure.client.results import Results
     from perdure.client.values import Followers
@@ -49,6 +50,7 @@ class ClientParts:
     followers: Followers
     answers: Answers
     local: LocalWorker
+    registry: Registry
 
     async def row(self, id: bytes) -> Process:
         """Read the stored row of a process; raises ProcessNotFound."""

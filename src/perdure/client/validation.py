@@ -101,6 +101,15 @@ def input(workflow: Workflow[Any, Any] | NamedWorkflow, args: Sequence[Any], kwa
         ) from None
 
 
+def arguments(args: Any, kwargs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Arguments by place and by name; raises InvalidInput if they are no list and no mapping."""
+    if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+        raise InvalidInput(f"the arguments are {shown(args)}. Give a list of them, also of a single one.")
+    if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(name, str) for name in kwargs)):
+        raise InvalidInput(f"the arguments by name are {shown(kwargs)}. Give a dict whose keys are texts.")
+    return args, kwargs or {}
+
+
 def attributes(given: Any) -> bytes | None:
     """The JSON of search attributes; raises InvalidInput."""
     if given is None:

@@ -97,7 +97,7 @@ class Start(Struct, frozen=True, gc=False):
     ``process.id`` is made by the caller; ``process.owner`` set means started as owned (``lease`` microseconds).
     ``process.created_at`` and ``opened_at`` are the starter's turn time, or 0 and None for the store's now.
     ``messages`` go to the process itself: they are written with its insert, or not at all if it exists already. The
-    start of a child has none.
+    start of a child has none. Those that the events have received are consumed: a fork comes with both.
     """
 
     process: Process

@@ -8,7 +8,7 @@ each step was first asked for, since that is part of the step's key (rule 21).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Raw, Struct, json, to_builtins
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ from perdure.kernel.retry import decode_attempt
 from perdure.kernel.stored import reader
 from perdure.kernel.transition import Sender, forced
 
+T = TypeVar("T")
+
 
 class Opening(Struct, frozen=True, omit_defaults=True):
     """The payload of a ``RUN_OPENED`` event.
@@ -33,6 +35,9 @@ class Opening(Struct, frozen=True, omit_defaults=True):
     ``fresh`` say in which run a step was first asked for: ``origins`` by the number of the last event before it,
     ``fresh`` by its name and place. Cancels up to the message number ``void`` count no more. ``seed`` is the run that
     seeds the process's random numbers, if not the first. ``not_undone`` are dropped steps whose undo will not run.
+
+    ``forked`` is the id of the process of which this one is a fork. Its ``seeds`` (hexadecimal) are those of the
+    random numbers in turns that were copied, by the number of the last event copied with them.
 
     A run that the process itself opened has an ``input`` of its own; its first ``letters`` messages were heard and not
     received before, and ``seen`` is the highest number heard by then.
@@ -50,6 +55,8 @@ class Opening(Struct, frozen=True, omit_defaults=True):
     input: Raw = Raw(b"")
     letters: int = 0
     seen: int = 0
+    forked: str = ""
+    seeds: tuple[tuple[int, str], ...] = ()
 
     def encode(self) -> bytes:
         """The JSON that is stored."""
@@ -60,9 +67,25 @@ class Opening(Struct, frozen=True, omit_defaults=True):
         first = next((first for upto, first in self.origins if last <= upto), run)
         return max(first, self.fresh.get(slot, 0))
 
+    def seed_of(self, process: bytes) -> bytes:
+        """The seed of the random numbers in all turns that were not copied from another process."""
+        return process + self.seed.to_bytes(4, "big") if self.seed else process
+
+    def seed_after(self, last: int, process: bytes) -> bytes:
+        """The seed of the random numbers in the turn whose last event has that number."""
+        copied = next((seed for upto, seed in self.seeds if last <= upto), None)
+        return self.seed_of(process) if copied is None else bytes.fromhex(copied)
+
+    def began_as(self) -> bytes:
+        """The id of the process that began what this run shares with it."""
+        return bytes.fromhex(self.seeds[0][1])[:16]
+
 
 CONTINUED = "continued as new"
 """What is ``done`` in a run that the process opened by itself."""
+
+EDITED = "begun with another input"
+"""What is ``done`` in a run for which a person has edited the input."""
 
 FIRST = Opening(0, 0)
 """Stands for the opening of the first run, which has no event."""
@@ -85,8 +108,12 @@ def opening_of(history: Sequence[Event]) -> Opening:
 
 def moved(origins: Sequence[tuple[int, int]], numbers: Mapping[int, int], run: int) -> tuple[tuple[int, int], ...]:
     """The origins of a run that keeps events of run ``run``, which get new ``numbers``."""
-    before = [(max((new for old, new in numbers.items() if old <= last), default=1), first) for last, first in origins]
-    return (*before, (len(numbers) + 1, run))
+    return (*renumbered(origins, numbers), (len(numbers) + 1, run))
+
+
+def renumbered(marks: Sequence[tuple[int, T]], numbers: Mapping[int, int]) -> tuple[tuple[int, T], ...]:
+    """What holds up to an event of one run, for a run that keeps events of it under new numbers."""
+    return tuple((max((new for old, new in numbers.items() if old <= last), default=1), what) for last, what in marks)
 
 
 def renewed(
@@ -165,8 +192,10 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
     return reopened(process, history, kept, sender, now)
 
 
-def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
-    """Begin again from the stored input, in a new run that keeps nothing but the messages.
+def restarted(
+    process: Process, history: Sequence[Event], sender: Sender, *, now: int, input: bytes | None = None
+) -> Commit:
+    """Begin again from the stored input, or from another one, in a new run that keeps nothing but the messages.
 
     Children that have not answered are asked to end. Every message is offered again, except that earlier cancels count
     no more. Nothing is undone: the opening lists the steps that should have been.
@@ -184,6 +213,8 @@ def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now
     left = undo.listed(undo.owed(history))
     opening = Opening(process.run, 0, done="restarted", void=process.inbox, seed=process.run + 1, not_undone=left)
     opening = replace(opening, **same_beginning(before) | {"letters": len(letters)})
+    if input is not None:
+        opening = replace(opening, input=Raw(input), done=EDITED)
     commit = _open(blank, letters, opening, sender, now)
     return replace(commit, sends=commit.sends + child.farewell(process.id, history))
 
@@ -197,22 +228,33 @@ def restarted_from(process: Process, history: Sequence[Event], step: str, sender
     """
     allow(process, Verb.RESTART_FROM)
     whole, history = history, unfinished(process, history)
-    chosen = _answered(history, step)
-    slot, text = (chosen.name, chosen.place), slot_text(chosen)
+    chosen = answered(history, step)
+    text = slot_text(chosen)
+    prefix, beside = kept_around(history, chosen)
+    refuse_what_was_undone(history, prefix, chosen)
+    kept = [*prefix, *beside]
+    opening = Opening(process.run, len(prefix), done=f"restarted at {text}", fresh={text: process.run + 1})
+    commit = reopened(replace(process, progress=None), whole, kept, sender, now, opening)
+    stays = {event.number for event in prefix}
+    return replace(commit, sends=commit.sends + child.farewell(process.id, _without_children(history, stays)))
+
+
+def kept_around(history: Sequence[Event], chosen: Event) -> tuple[list[Event], list[Event]]:
+    """What is worth keeping before the chosen event, and the results recorded later, for steps that are open then.
+
+    If the chosen event answers a step, this step runs again.
+    """
     later = [event for event in history if event.number > chosen.number]
-    again = {slot} | {(event.name, event.place) for event in later if event.type is EventType.STEP_FAILED}
+    again = {(event.name, event.place) for event in later if event.type is EventType.STEP_FAILED}
     again |= _have_broken(history)
+    if chosen.type in RESULTS:
+        again.add((chosen.name, chosen.place))
     prefix = [
         event
         for event in history
         if _worth_keeping(event, again) and (event.number < chosen.number or event.type is EventType.PATCHED)
     ]
-    refuse_what_was_undone(history, prefix, chosen)
-    kept = [*prefix, *_beside(later)]
-    opening = Opening(process.run, len(prefix), done=f"restarted at {text}", fresh={text: process.run + 1})
-    commit = reopened(replace(process, progress=None), whole, kept, sender, now, opening)
-    stays = {event.number for event in prefix}
-    return replace(commit, sends=commit.sends + child.farewell(process.id, _without_children(history, stays)))
+    return prefix, _beside(later)
 
 
 def _beside(later: Sequence[Event]) -> list[Event]:
@@ -230,7 +272,7 @@ def _without_children(history: Sequence[Event], stays: set[int]) -> list[Event]:
     return [event for event in history if event.type is not EventType.CHILD_STARTED or event.number not in stays]
 
 
-def _answered(history: Sequence[Event], step: str) -> Event:
+def answered(history: Sequence[Event], step: str) -> Event:
     """The event with the answer to the step of that name, or name and place; raises IllegalMove."""
     found = [event for event in history if event.type in RESULTS and step in (event.name, slot_text(event))]
     if not found:
@@ -248,9 +290,14 @@ def last_good(history: Sequence[Event]) -> list[Event]:
     """
     failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
     if failed is None or _ended_from_outside(history):
-        again = _have_broken(history)
-        return [event for event in history if _worth_keeping(event, again)]
+        return all_kept(history)
     return kept_before(history, failed)
+
+
+def all_kept(history: Sequence[Event]) -> list[Event]:
+    """All events that a run with the same past keeps."""
+    again = _have_broken(history)
+    return [event for event in history if _worth_keeping(event, again)]
 
 
 def kept_before(history: Sequence[Event], failed: Event) -> list[Event]:
@@ -332,6 +379,8 @@ def reopened(
         fresh=before.fresh | opening.fresh,
         void=process.inbox if opening.fresh else before.void,
         seed=before.seed,
+        forked=before.forked,
+        seeds=renumbered(before.seeds, numbers),
         not_undone=undo.listed(dropped) if opening.fresh else (),
         **same_beginning(before),
     )

@@ -83,13 +83,18 @@ class Replay:
         patches.recall(loop, events)
         fired = frozenset(event.place for event in events if event.type is EventType.TIMER_FIRED)
         passed = has_passed(events[opening.letters + 1 :] if opening.letters else events)
-        loop.begin_replay(fired, passed=passed, seed=opening.seed)
+        loop.begin_replay(fired, passed=passed)
+        if opening.seeds:
+            loop.begin_as(opening.began_as())
+        loop.reseed(opening.seed_after(0, loop.process_id))
         turn.begin(instance, bytes(opening.input))
         self._stamp(0)
 
     def _turn(self, number: int, last: int) -> None:
         """Run the recorded turn of that number, if there is one; ``last`` is the number of its last event."""
         if number:
+            if self.opening.seeds:
+                self.instance.loop.reseed(self.opening.seed_after(last, self.instance.process.id))
             self.instance.loop.replay_turn(number, self.instance.at)
             self._stamp(last)
 
@@ -145,6 +150,8 @@ class Replay:
     def _arrive(self) -> None:
         """The history has ended: what comes now is new."""
         instance = self.instance
+        if self.opening.seeds:
+            instance.loop.reseed(self.opening.seed_of(instance.process.id))
         instance.loop.end_replay()
         patches.check(instance.loop)
         published.note_patches(instance)

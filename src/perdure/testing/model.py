@@ -76,6 +76,14 @@ class Model:
         )
         self._append(process, start.events)
         self.send(start.messages)
+        received = {event.message: event.number for event in start.events if event.message is not None}
+        if received:
+            self.inboxes[process.id] = [
+                replace(message, consumed_run=process.run, consumed_by=received[message.number])
+                if message.number in received
+                else message
+                for message in self.inboxes.get(process.id, [])
+            ]
         return StartAnswer(StartVerdict.CREATED, process.id, len(start.messages), self.now)
 
     def _holder(self, process: Process) -> Process | KeptKey | None:

@@ -99,15 +99,20 @@ class TurnLoop(AskingLoop):
 
     # -- replay ------------------------------------------------------------------------------------------------------
 
-    def begin_replay(self, fired: frozenset[str], *, passed: bool, seed: int = 0) -> None:
-        """Begin a replay: the timers at these places have fired; ``passed`` says that a turn has been run before.
-
-        ``seed`` is the run that seeds the random numbers, if not the first.
-        """
-        if seed:
-            self.seed = self.process_id + seed.to_bytes(4, "big")
+    def begin_replay(self, fired: frozenset[str], *, passed: bool) -> None:
+        """Begin a replay: the timers at these places have fired; ``passed`` says that a turn has been run before."""
         self.fired = fired
         self.past = 0 if passed else None
+
+    def begin_as(self, other: bytes) -> None:
+        """Begin as the process with that id began, whose history this one shares: sets iterate as they did there."""
+        self.numbers = int.from_bytes(other[-6:], "big") << 12
+
+    def reseed(self, seed: bytes) -> None:
+        """Draw the random numbers of the turns that follow from this seed."""
+        if seed != self.seed:
+            self.seed = seed
+            self._chance = None
 
     def replay_turn(self, number: int, now: int) -> None:
         """Run a recorded turn at its own time."""

@@ -127,7 +127,13 @@ def _insert_events(transaction: Transaction, starts: Sequence[Start]) -> None:
 
 
 def _send(transaction: Transaction, starts: Sequence[Start]) -> None:
-    """Put the first messages into the inboxes of the new rows."""
+    """Put the first messages into the inboxes of the new rows; the first events of a fork have received some."""
     messages = [message for start in starts for message in start.messages]
     if messages:
         send.send(transaction, messages)
+        cells: list[Any] = []
+        for start in starts:
+            if any(event.message is not None for event in start.events):
+                cells += (bytearray(start.process.id), start.process.run)
+        if cells:
+            transaction.connection.write("keep_messages", 2, cells)

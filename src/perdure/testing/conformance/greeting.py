@@ -58,6 +58,24 @@ class Greeting:
         row = await trial.row(process.id)
         assert (row.owner, row.inbox, row.due_at) == (worker, 1, await trial.time.now() + LEASE)
 
+    async def test_a_start_with_events_that_have_received_its_messages_consumes_them(self, trial: Trial) -> None:
+        forks = [trial.process(run=run, events=1, seen=1, opened_at=1, created_at=1) for run in (1, 2)]
+        taken = Event(1, 1, EventType.MESSAGE_RECEIVED, 1, "1", "paid", message=1)
+        starts = [replace(self._start(trial, one, "paid", "sent"), events=(taken,)) for one in forks]
+        other = trial.process()
+        for _ in range(2):  # sent again, nothing of it changes
+            await trial.store.start([self._start(trial, other, "paid"), *starts])
+        for fork in forks:
+            told = await trial.store.messages([(fork.id, 0)])
+            consumed = [(one.number, one.consumed_run, one.consumed_by) for one in told]
+            assert consumed == [(1, fork.run, 1), (2, None, None)]
+            row = await trial.row(fork.id)
+            assert (row.inbox, row.seen, row.due_at) == (2, 1, await trial.time.now())
+        claim = await trial.claim(await trial.worker(), limit=9)
+        assert {one.process.id: len(one.messages) for one in claim.claimed} == {
+            forks[0].id: 2, forks[1].id: 2, other.id: 1,
+        }  # fmt: skip
+
     async def test_rule_5_a_start_that_is_sent_again_brings_its_messages_once(self, trial: Trial) -> None:
         for key in (None, "order/1"):
             process = trial.process(key=key)

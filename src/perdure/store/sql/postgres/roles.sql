@@ -15,8 +15,9 @@ DECLARE
         "start": ["start_by_client", "enqueue", "search_by_id"],
         "signal": ["send_by_client", "answers_seen", "tell", "tell_within", "search_by_id"],
         "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",
-                    "commit_outward_alone", "commit_and_remove", "remove_runs", "seize", "held_letters", "claimed_events",
-                    "claimed_events_from", "claimed_messages", "queues", "clocks", "circuits"]
+                    "commit_outward_alone", "commit_and_remove", "remove_runs", "start", "start_telling", "seize",
+                    "held_letters", "claimed_events", "claimed_events_from", "claimed_messages", "queues", "clocks",
+                    "circuits"]
     }';
     role  text;
     door  record;

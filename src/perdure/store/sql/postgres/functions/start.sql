@@ -198,6 +198,31 @@ BEGIN
 END
 $$;
 
+-- The messages that the first events of new processes have received: a fork brings both. Rare: whole inboxes are counted.
+CREATE OR REPLACE FUNCTION perdure.start_receiving(
+    records perdure.start_in[], rare perdure.start_rare[], new_events perdure.event_in[], odd int[]
+) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    forks uuid[];
+BEGIN
+    SELECT array_agg(DISTINCT (records[e.record]).id) INTO forks FROM unnest(new_events) AS e
+    WHERE e.message IS NOT NULL AND (e.record = ANY (odd)) IS NOT TRUE;
+    IF forks IS NULL THEN
+        RETURN;
+    END IF;
+    UPDATE perdure.message m SET consumed_run = coalesce((rare[e.record]).run, 1), consumed_by = e.number
+    FROM unnest(new_events) AS e
+    WHERE e.message IS NOT NULL AND (e.record = ANY (odd)) IS NOT TRUE
+      AND m.process = (records[e.record]).id AND m.number = e.message;
+    UPDATE perdure.process p SET waiting = found.letters, waiting_bytes = found.bytes
+    FROM unnest(forks) AS f(id)
+    CROSS JOIN LATERAL (
+        SELECT count(*)::int AS letters, coalesce(sum(octet_length(m.payload)), 0) AS bytes FROM perdure.message m
+        WHERE m.process = f.id AND m.consumed_by IS NULL AND m.type IN (1, 7)) AS found
+    WHERE p.id = f.id;
+END
+$$;
+
 -- Store new processes together with the first messages to them; a start that is not created now sends nothing. Messages
 -- know their start by its number. The new rows are locked by being new, so that no message can be "busy".
 CREATE OR REPLACE FUNCTION perdure.start_telling(
@@ -215,6 +240,9 @@ BEGIN
     FROM unnest(letters) WITH ORDINALITY AS m(record, id, process, type, name, payload, key, sender, n)
     WHERE (m.record = ANY (odd)) IS NOT TRUE
     HAVING count(*) > 0;
+    IF new_events IS NOT NULL THEN
+        PERFORM perdure.start_receiving(records, rare, new_events, odd);
+    END IF;
 END
 $$;
 
