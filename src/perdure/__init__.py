@@ -28,6 +28,7 @@ from perdure.errors import (
     ProcessFailed,
     StepError,
 )
+from perdure.kernel.notice import Notice
 from perdure.kernel.policy import Policy
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
@@ -47,6 +48,7 @@ __all__ = [
     "Engine",
     "Handle",
     "NamedWorkflow",
+    "Notice",
     "PerdureError",
     "Permanent",
     "Policy",

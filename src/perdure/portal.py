@@ -295,6 +295,7 @@ class BlockingEngine:
             engine = self._opened()
         return BlockingHandle(self, engine.process(process, type))
 
+    webhook = _verb(Client.webhook)
     list = _verb(Client.list)
     count = _verb(Client.count)
     metrics = _verb(_metrics)

@@ -20,6 +20,7 @@ from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import DELIVERED, Event, EventType
 from perdure.kernel.names import id_text
+from perdure.kernel.notice import notices
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import reader
 from perdure.kernel.transition import Sender, forced
@@ -331,7 +332,8 @@ def _open(process: Process, kept: Sequence[Event], opening: Opening, sender: Sen
     row = replace(
         process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None, state=state
     )
-    return replace(forced(row, Status.RUNNING, (opened, *kept), now, due_at=now), offered=seen + 1)
+    commit = forced(row, Status.RUNNING, (opened, *kept), now, due_at=now)
+    return replace(commit, offered=seen + 1, sends=notices(process, commit.after))
 
 
 def slot_text(event: Event) -> str:

@@ -1,0 +1,56 @@
+"""A reply address: whom a new process tells what becomes of it; a URL becomes a process that posts notices to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perdure import limits
+from perdure.authoring.webhook import checked, key_of, webhook
+from perdure.client import validation
+from perdure.errors import InvalidInput
+from perdure.kernel.notice import addressed
+from perdure.kernel.plain import shown
+from perdure.kernel.process import Process
+
+if TYPE_CHECKING:
+    from perdure.client.client import Client
+
+
+class ReplyAddresses:
+    """Finds the processes behind reply addresses. The webhooks used last are known here, and not looked for again."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._webhooks: dict[str, bytes] = {}
+
+    async def given(self, process: Process, address: Any) -> Process:
+        """A new process with its reply address; raises ProcessNotFound, InvalidInput, InvalidKey, PayloadTooLarge."""
+        if is_url(address):
+            return addressed(process, await self.webhook(address))
+        receiver = receiver_of(address)
+        await self._client.row(receiver)
+        return addressed(process, receiver)
+
+    async def webhook(self, url: Any) -> bytes:
+        """The id of the process that posts to this URL, which is started if there is none; raises InvalidInput."""
+        validation.outside_a_turn()
+        known = self._webhooks.get(checked(url))
+        if known is None:
+            handle = await self._client.start(webhook.options(key=key_of(url)), url)
+            if len(self._webhooks) >= limits.WEBHOOK_KNOWN_RECORDS:
+                self._webhooks.clear()
+            known = self._webhooks[url] = handle.id_bytes
+        return known
+
+
+def is_url(given: Any) -> bool:
+    """Whether a reply address is a URL: no id has a colon."""
+    return isinstance(given, str) and ":" in given
+
+
+def receiver_of(given: Any) -> bytes:
+    """The id of the process that a reply address names; raises InvalidInput or InvalidKey."""
+    id = given if isinstance(given, bytes | str) else getattr(given, "id", None)
+    if not isinstance(id, bytes | str):
+        raise InvalidInput(f"reply_to={shown(given)} is no address. Give a handle, the id of a process, or a URL.")
+    return validation.reference(id)
