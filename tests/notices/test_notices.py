@@ -211,8 +211,8 @@ class Desk(machine.Machine):
         pass
 
     @machine.signal
-    def notice(self, **told: Any) -> None:
-        self.told.append(f"{told['key']} {told['status']}")
+    def notice(self, told: Notice) -> None:
+        self.told.append(f"{told.key} {told.status}")
 
 
 async def test_a_machine_gets_notices_by_a_method_of_that_name(opened: Open) -> None:
