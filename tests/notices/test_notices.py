@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure import (
     BlockingEngine,
-    Engine,
     Handle,
     Notice,
     Search,
@@ -20,16 +20,18 @@ from perdure import (
     testing,
     workflow,
 )
-from perdure.engine import Engine as OpenEngine
+from perdure.engine import Engine
 from perdure.errors import InvalidInput, InvalidKey, PayloadTooLarge, ProcessFailed, ProcessNotFound
 from perdure.kernel.notice import Reason
+from perdure.store.sealed.offload import Folder
 from tests.notices.flows import gatherer, listener, patient, renewed, trouble, troubled, unwell
 from tests.runtime.conftest import Open, until_row
+from tests.runtime.test_sealed_life import sealed
 
 HOSTED: list[Workflow[Any, Any]] = [listener, gatherer, troubled, patient, renewed]
 
 
-async def heard(engine: OpenEngine, receiver: Handle[Any], count: int) -> list[str]:
+async def heard(engine: Engine, receiver: Handle[Any], count: int) -> list[str]:
     """The statuses that a listener has noted, once there are so many."""
     row = await until_row(engine, receiver.id, lambda row: row.state is not None and row.state.count(b"[") > count)
     assert row.state is not None
@@ -77,42 +79,42 @@ async def test_a_failure_is_told_with_its_reason_and_so_is_the_retry_that_comple
     assert told[2].error is None
 
 
-async def ended_by_deadline(engine: OpenEngine, handle: Handle[Any]) -> None:
-    pass
+async def ended_by_deadline(engine: Engine, handle: Handle[Any]) -> None:
+    """Nobody does anything."""
 
 
-async def terminated(engine: OpenEngine, handle: Handle[Any]) -> None:
+async def terminated(engine: Engine, handle: Handle[Any]) -> None:
     await handle.terminate(who="anna", why="a mistake")
 
 
-async def cancelled(engine: OpenEngine, handle: Handle[Any]) -> None:
+async def cancelled(engine: Engine, handle: Handle[Any]) -> None:
     await handle.cancel()
 
 
-async def cancelled_soon(engine: OpenEngine, handle: Handle[Any]) -> None:
+async def cancelled_soon(engine: Engine, handle: Handle[Any]) -> None:
     await handle.cancel(deadline=60)
 
 
-async def failed(engine: OpenEngine, handle: Handle[Any]) -> None:
+async def failed(engine: Engine, handle: Handle[Any]) -> None:
     await handle.fail(who="anna")
 
 
-async def held_and_resumed(engine: OpenEngine, handle: Handle[Any]) -> None:
+async def held_and_resumed(engine: Engine, handle: Handle[Any]) -> None:
     await handle.hold(who="anna")
     await handle.resume()
     await handle.signal("go", "on")
 
 
-async def restarted(engine: OpenEngine, handle: Handle[Any]) -> None:
+async def restarted(engine: Engine, handle: Handle[Any]) -> None:
     await handle.restart()
     await handle.signal("go", "on")
 
 
-async def completed(engine: OpenEngine, handle: Handle[Any]) -> None:
+async def completed(engine: Engine, handle: Handle[Any]) -> None:
     await handle.signal("go", "on")
 
 
-async def ended_and_restarted(engine: OpenEngine, handle: Handle[Any]) -> None:
+async def ended_and_restarted(engine: Engine, handle: Handle[Any]) -> None:
     await handle.terminate()
     await handle.restart()
     await handle.signal("go", "on")
@@ -187,6 +189,13 @@ async def test_a_process_that_continues_as_new_and_changes_its_attributes_keeps_
     handle = await engine.start(renewed.options(attributes={"left": 9}, reply_to=receiver), 3)
     assert [(one.status, one.run) for one in await receiver.result(20)] == [("received", 1), ("completed", 4)]
     assert (await handle.status()).attributes == {"left": 0}
+
+
+async def test_a_process_that_ends_in_its_first_turn_is_told(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=HOSTED)
+    receiver = await engine.start(gatherer, 2)
+    await engine.start(renewed.options(reply_to=receiver), 0)
+    assert [one.status for one in await receiver.result(20)] == ["received", "completed"]
 
 
 async def test_many_processes_tell_one_receiver_of_all_their_ends(opened: Open) -> None:
@@ -273,19 +282,16 @@ async def test_a_program_without_an_event_loop_names_a_reply_address_too(store_u
     assert [one.status for one in await asyncio.to_thread(program)] == ["received", "completed"]
 
 
-async def test_a_start_in_the_callers_own_transaction_has_a_reply_address(tmp_path: Any) -> None:
-    import sqlite3
-
-    path = tmp_path / "shop.db"
-    async with Engine(f"sqlite:///{path}", work=True, workflows=HOSTED) as engine:
-        receiver = await engine.start(gatherer, 2)
-        connection = sqlite3.connect(path)
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            with pytest.raises(InvalidInput, match=r"engine\.webhook"):
-                engine.within(connection).start(troubled.options(reply_to="https://example.org/hook"))
-            handle = engine.within(connection).start(troubled.options(reply_to=receiver))
-            connection.commit()
-        finally:
-            connection.close()
-        assert [one.process for one in await receiver.result(20)] == [handle.id, handle.id]
+async def test_who_has_the_key_reads_a_sealed_notice_and_its_database_shows_none_of_it(
+    opened: Open, tmp_path: Path
+) -> None:
+    folder = Folder(tmp_path / "blobs", above=500)
+    engine, _ = await opened(work=True, workflows=HOSTED, codecs=sealed(), offload=folder)
+    receiver = await engine.start(gatherer, 2)
+    handle = await engine.start(patient.options(reply_to=receiver, signal=("go", 600 * "x")))
+    assert [one.result for one in await receiver.result(20)] == [None, 600 * "x"]
+    assert (await handle.status()).reply_to == receiver.id
+    stranger, _ = await opened()
+    kept = await stranger.store.messages([(receiver.id_bytes, 0)])
+    assert len(kept) == 2
+    assert not any(b"completed" in one.payload or b"xxx" in one.payload for one in kept)

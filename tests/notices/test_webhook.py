@@ -12,7 +12,7 @@ from msgspec import json
 
 from perdure import Engine, Status, Workflow, limits, testing
 from perdure.authoring.webhook import KIND, SECRET
-from perdure.errors import InvalidInput
+from perdure.errors import IllegalMove, InvalidInput
 from tests.notices.flows import gatherer, patient, troubled, unwell
 from tests.notices.server import Server
 from tests.runtime.conftest import Open, until
@@ -141,6 +141,23 @@ async def test_a_signal_that_is_no_notice_is_passed_over(server: Server) -> None
         await engine.start(troubled.options(key="A-17", reply_to=webhook))
         await until(lambda: len(server.requests) == 2)
         assert server.told == [("A-17", "received"), ("A-17", "completed")]
+
+
+async def test_a_webhook_that_was_ended_is_not_used_until_a_person_restarts_it(opened: Open, server: Server) -> None:
+    first, _ = await opened(work=True, workflows=HOSTED)
+    webhook = first.process(await first.webhook(server.url))
+    await webhook.terminate(who="anna")
+    await first.start(troubled.options(key="known here", reply_to=server.url))
+    second, _ = await opened()
+    with pytest.raises(IllegalMove, match=f"perdure restart {webhook.id}"):
+        await second.start(troubled.options(reply_to=server.url))
+    assert server.requests == []
+    await webhook.restart()
+    await second.start(troubled.options(key="A-17", reply_to=server.url))
+    await until(lambda: len(server.requests) == 4)
+    assert sorted(server.told) == [
+        ("A-17", "completed"), ("A-17", "received"), ("known here", "completed"), ("known here", "received")
+    ]  # fmt: skip
 
 
 async def test_a_request_is_signed_by_the_secret_of_its_worker(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

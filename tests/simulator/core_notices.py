@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from msgspec import json
 
-from perdure import Handle, Notice, Retry, limits, machine, receive, step, workflow
+from perdure import Handle, Notice, Retry, limits, machine, process_id, receive, step, tell, workflow
 from perdure.errors import IllegalMove, Permanent
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.notice import RECEIVED
@@ -63,12 +63,16 @@ async def carried(number: int, seconds: float) -> int:
 @workflow
 async def parcel(number: int, seconds: float, waits: bool, again: int = 0) -> int:
     """Ended by its code, or by what a person does while it waits."""
+    if number % 2:
+        await asyncio.sleep(8 * seconds)  # its first commit has no event
     await carried(number, seconds)
     if again:
         continue_as_new(number, seconds, waits, again - 1)
     if waits:
         with suppress(TimeoutError):
             await receive("go", timeout=6)
+    if number % 3 == 0:
+        tell(process_id(), "note")  # the commit that ends it is answered "read first", and made again
     return number
 
 

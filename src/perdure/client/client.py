@@ -249,7 +249,7 @@ class Client:
         """The id of the process that posts notices to this URL, http or https; it is started if there is none.
 
         ``reply_to=url`` asks for it by itself; a start in the caller's own transaction needs the id. Any worker serves
-        the process. Raises InvalidInput.
+        the process. Raises InvalidInput, and IllegalMove if a person has ended that process.
         """
         return id_text(await self.reply_addresses.webhook(url))
 

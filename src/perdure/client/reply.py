@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from perdure import limits
 from perdure.authoring.webhook import checked, key_of, webhook
 from perdure.client import validation
-from perdure.errors import InvalidInput
+from perdure.errors import IllegalMove, InvalidInput
 from perdure.kernel.notice import addressed
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Process
@@ -32,11 +32,19 @@ class ReplyAddresses:
         return addressed(process, receiver)
 
     async def webhook(self, url: Any) -> bytes:
-        """The id of the process that posts to this URL, which is started if there is none; raises InvalidInput."""
+        """The id of the process that posts to this URL, which is started if there is none.
+
+        Raises InvalidInput, and IllegalMove if a person has ended that process.
+        """
         validation.outside_a_turn()
         known = self._webhooks.get(checked(url))
         if known is None:
             handle = await self._client.start(webhook.options(key=key_of(url)), url)
+            if not handle.created and (await self._client.row(handle.id_bytes)).final:
+                raise IllegalMove(
+                    f"the webhook {handle.key} was ended, so it would post nothing; "
+                    f"`perdure restart {handle.id}` lets it go on, with all that came meanwhile"
+                )
             if len(self._webhooks) >= limits.WEBHOOK_KNOWN_RECORDS:
                 self._webhooks.clear()
             known = self._webhooks[url] = handle.id_bytes
