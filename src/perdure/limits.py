@@ -48,9 +48,9 @@ SCHEDULE_BACKFILL_RECORDS = 1_000
 SCHEDULE_LOOK_SECONDS = 5.0
 SCHEDULE_RETRY_SECONDS = 60.0
 
-# Webhooks
+# Reply addresses and webhooks
+REPLY_RECORDS = 1_000  # that one client knows of each kind, and looks for no more
 WEBHOOK_URL_BYTES = 2_000
-WEBHOOK_KNOWN_RECORDS = 1_000  # by one client, which looks for them no more
 WEBHOOK_DELIVERY_RECORDS = 8  # that one webhook has under way at once
 WEBHOOK_NOTICE_RECORDS = 500  # after so many a webhook continues as new
 WEBHOOK_SILENT_SECONDS = 15.0

@@ -239,7 +239,7 @@ def test_looking_and_starting_create_nothing(sqlite_url: str, tmp_path: Path) ->
 
 def test_show_tells_whom_a_process_replies_to_and_ps_finds_it_by_that(terminal: Terminal) -> None:
     terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
-    receiver = terminal("show", "A-1", "--json").json()["id"]
+    receiver = terminal("show", "A-1", "--json").json["id"]
     refused = terminal("start", "tests.cli.till:approval", "A-2", "--reply-to", "ftp://example.org/s3cret")
     assert refused.code != 0
     assert "Give an http:// or https:// URL" in refused.err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure import limits
 from perdure.authoring.webhook import checked, key_of, webhook
@@ -15,20 +15,25 @@ from perdure.kernel.process import Process
 if TYPE_CHECKING:
     from perdure.client.client import Client
 
+T = TypeVar("T")
+
 
 class ReplyAddresses:
-    """Finds the processes behind reply addresses. The webhooks used last are known here, and not looked for again."""
+    """Finds the processes behind reply addresses. Those used last are known here, and not looked for again."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._webhooks: dict[str, bytes] = {}
+        self._found: dict[bytes, bytes] = {}
 
     async def given(self, process: Process, address: Any) -> Process:
         """A new process with its reply address; raises ProcessNotFound, InvalidInput, InvalidKey, PayloadTooLarge."""
         if is_url(address):
             return addressed(process, await self.webhook(address))
         receiver = receiver_of(address)
-        await self._client.row(receiver)
+        if receiver not in self._found:
+            await self._client.row(receiver)
+            _remember(self._found, receiver, receiver)
         return addressed(process, receiver)
 
     async def webhook(self, url: Any) -> bytes:
@@ -45,10 +50,15 @@ class ReplyAddresses:
                     f"the webhook {handle.key} was ended, so it would post nothing; "
                     f"`perdure restart {handle.id}` lets it go on, with all that came meanwhile"
                 )
-            if len(self._webhooks) >= limits.WEBHOOK_KNOWN_RECORDS:
-                self._webhooks.clear()
-            known = self._webhooks[url] = handle.id_bytes
+            known = handle.id_bytes
+            _remember(self._webhooks, url, known)
         return known
+
+
+def _remember(known: dict[T, bytes], address: T, receiver: bytes) -> None:
+    if len(known) >= limits.REPLY_RECORDS:
+        known.clear()
+    known[address] = receiver
 
 
 def is_url(given: Any) -> bool:
