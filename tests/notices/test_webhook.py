@@ -184,4 +184,7 @@ async def test_a_url_that_cannot_be_posted_to_is_refused_without_telling_its_sec
         with pytest.raises(InvalidInput) as refused:
             await engine.start(patient.options(reply_to=url))
         assert "s3cret" not in str(refused.value)
+        with pytest.raises(InvalidInput) as no_url:
+            await engine.webhook(url.partition("//")[2])
+        assert "s3cret" not in str(no_url.value)
         assert await engine.list() == []

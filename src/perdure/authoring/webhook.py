@@ -20,7 +20,6 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.errors import InvalidInput, PayloadError, PerdureError, Permanent, StepError
 from perdure.kernel.notice import SIGNAL, Notice
-from perdure.kernel.plain import shown
 from perdure.kernel.retry import Retry
 from perdure.turns.renewal import continue_as_new
 
@@ -48,9 +47,7 @@ def checked(url: Any) -> str:
     except ValueError:
         right = False
     if not right:
-        raise InvalidInput(
-            f"{shown(url.partition(':')[0])}: is no webhook. Give an http:// or https:// URL with a host."
-        )
+        raise InvalidInput("what was given is no URL of a webhook. Give an http:// or https:// URL with a host.")
     if parts.username is not None or parts.fragment:
         raise InvalidInput("the URL of a webhook has a user name or a fragment. Put a token into its path or query.")
     return url
