@@ -29,6 +29,7 @@ from perdure.errors import (
     StepError,
 )
 from perdure.kernel.breaker import Breaker
+from perdure.kernel.notice import Notice
 from perdure.kernel.policy import Policy
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
@@ -49,6 +50,7 @@ __all__ = [
     "Engine",
     "Handle",
     "NamedWorkflow",
+    "Notice",
     "PerdureError",
     "Permanent",
     "Policy",

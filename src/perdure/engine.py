@@ -13,6 +13,7 @@ from perdure.authoring import isolation
 from perdure.authoring.registry import Registry
 from perdure.authoring.schedule.machine import ScheduleMachine
 from perdure.authoring.step_policies import StepPolicies
+from perdure.authoring.webhook import webhook
 from perdure.authoring.workflow import Workflow
 from perdure.client.client import Client
 from perdure.client.handle import Handle
@@ -42,6 +43,9 @@ from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
 from perdure.store.url import sealed, store_for
 from perdure.telemetry import Telemetry
+
+_OWN = (ScheduleMachine.__machine__, webhook)
+"""The library's own workflows, which every worker hosts."""
 
 
 class Engine(Client):
@@ -88,8 +92,8 @@ class Engine(Client):
         self.options = options or WorkerOptions()
         if registry is None:
             registry = Registry.of_program() if workflows is None else Registry(*workflows)
-        if work:
-            registry.add(ScheduleMachine.__machine__)
+        for own in _OWN if work else ():
+            registry.add(own)
         if queues is not None or labels:
             registry.serve_only(queues, labels)
         if codecs is None and offload is None:

@@ -54,6 +54,15 @@ UNEXPECTED_EVENTS = 20
 UNEXPECTED_BYTES = 1_000
 FLOW_EVENTS = 100
 
+# Reply addresses and webhooks
+REPLY_RECORDS = 1_000  # that one client knows of each kind, and looks for no more
+WEBHOOK_URL_BYTES = 2_000
+WEBHOOK_DELIVERY_RECORDS = 8  # that one webhook has under way at once
+WEBHOOK_NOTICE_RECORDS = 500  # after so many a webhook continues as new
+WEBHOOK_SILENT_SECONDS = 15.0
+WEBHOOK_RETRY_SECONDS = 900.0
+WEBHOOK_TRIED_SECONDS = 24 * 3600.0
+
 # Histories
 HISTORY_WARN_EVENTS = 10_000
 HISTORY_HOLD_EVENTS = 50_000

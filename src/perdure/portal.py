@@ -274,6 +274,7 @@ class BlockingEngine:
             engine = self._opened()
         return BlockingHandle(self, engine.process(process, type))
 
+    webhook = blocking(Client.webhook)
     list = blocking(Client.list)
     count = blocking(Client.count)
     metrics = blocking(_metrics)

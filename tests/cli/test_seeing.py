@@ -235,3 +235,19 @@ def test_looking_and_starting_create_nothing(sqlite_url: str, tmp_path: Path) ->
     assert terminal("migrate").out == "the database is ready\n"
     assert terminal("ps").out == "no such process\n"
     assert terminal("ps", "--json").json == []
+
+
+def test_show_tells_whom_a_process_replies_to_and_ps_finds_it_by_that(terminal: Terminal) -> None:
+    terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
+    receiver = terminal("show", "A-1", "--json").json["id"]
+    refused = terminal("start", "tests.cli.till:approval", "A-2", "--reply-to", "ftp://example.org/s3cret")
+    assert refused.code != 0
+    assert "Give an http:// or https:// URL" in refused.err
+    assert "s3cret" not in refused.err
+    terminal("start", "tests.cli.till:approval", "A-2", "--key", "A-2", "--reply-to", receiver)
+    assert terminal("show", "A-2").has("reply to", receiver)
+    found = terminal("ps", "--attribute", f"@reply_to={receiver}")
+    assert found.has("A-2")
+    assert "A-1" not in found.out
+    assert terminal("start", "tests.cli.till:approval", "A-3", "--reply-to", "http://127.0.0.1:9/hook").code == 0
+    assert terminal("ps", "--kind", "perdure/webhook").has("127.0.0.1/")

@@ -27,7 +27,7 @@ from perdure.store.notifications import of_channel
 from perdure.store.postgres.url import address_of
 from perdure.store.sealed.codec import AesGcm, Zstd
 from perdure.store.sealed.seal import PayloadSlot, Seal, named, reference
-from perdure.store.sqlite.notify import Notice, read_notice
+from perdure.store.sqlite.notify import Hint, read_hint
 from perdure.store.url import store_for
 from tests.fuzz.entry import Entry, as_text, refused, same
 
@@ -146,8 +146,8 @@ def _notifications(raw: bytes) -> None:
     given = as_text(raw)
     for channel in ("due", "done", "told", "published", "other"):
         of_channel(channel, given)
-    for notice in (read_notice(raw), read_notice(raw[:100])):
-        assert notice is None or isinstance(notice, Notice)
+    for notice in (read_hint(raw), read_hint(raw[:100])):
+        assert notice is None or isinstance(notice, Hint)
 
 
 def _sealing(raw: bytes) -> None:

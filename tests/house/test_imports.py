@@ -16,6 +16,7 @@ ALLOWED = {
     "cli/entry.py main": "the command line starts",
     "cli/worker_process.py _loop_factory": "a worker starts, with uvloop or without",
     "cli/worker.py demo": "the demonstration starts",
+    "authoring/webhook.py _request": "a first notice is posted: if that fails, the step tries again as for any error",
     "settings.py _module": "an engine is made",
     "store/sealed/offload.py __init__": "an offload is made, of an extra that may not be installed",
     "store/sealed/codec.py __init__": "a codec is made, of an extra that may not be installed",

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.engine import Engine
 from tests.transactions.caller import CALLERS, Caller, by_asyncpg, by_sqlite3_immediate
-from tests.transactions.shop import bill, greet
+from tests.transactions.shop import bill, greet, told
 
 Call = Callable[[], AbstractAsyncContextManager[Caller]]
 
@@ -40,7 +40,7 @@ def way(request: pytest.FixtureRequest) -> tuple[str, Call]:
 @pytest.fixture
 async def engine(way: tuple[str, Call]) -> AsyncIterator[Engine]:
     """A worker on that database."""
-    async with Engine(way[0], work=True, workflows=[bill, greet]) as engine:
+    async with Engine(way[0], work=True, workflows=[bill, greet, told]) as engine:
         yield engine
 
 

@@ -1,9 +1,10 @@
-"""Two workflows that are started and told things in the transactions of others."""
+"""Workflows that are started and told things in the transactions of others."""
 
 from __future__ import annotations
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
+from perdure.kernel.notice import Notice
 
 
 @step
@@ -19,3 +20,8 @@ async def bill(number: int) -> str:
 @workflow(name="transactions/greet")
 async def greet() -> str:
     return f"hello {await receive('name', str)}"
+
+
+@workflow(name="transactions/told")
+async def told() -> list[str]:
+    return [(await receive("notice", Notice)).status for _ in range(2)]

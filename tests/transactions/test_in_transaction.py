@@ -21,7 +21,7 @@ from perdure.kernel.message import SendVerdict
 from perdure.limits import KEY_BYTES, PAYLOAD_BYTES
 from tests.transactions.caller import done
 from tests.transactions.conftest import EVERY_STORE, Call
-from tests.transactions.shop import bill, greet
+from tests.transactions.shop import bill, greet, told
 
 LIMIT = 30.0
 
@@ -90,6 +90,22 @@ async def test_a_key_kept_after_its_process_was_pruned_is_known_in_the_callers_t
             await done(inside.start(bill.options(key="old"), 2))
         await caller.end(commit=True)
     assert await engine.count() == {}
+
+
+@EVERY_STORE
+async def test_a_reply_address_is_told_of_a_process_that_was_started_within_a_transaction(
+    engine: Engine, call: Call
+) -> None:
+    receiver = await engine.start(told)
+    async with call() as caller:
+        await caller.run("INSERT INTO sale VALUES (7)")
+        inside = engine.within(caller.connection)
+        with pytest.raises(InvalidInput, match=r"reply_to=await engine\.webhook\(url\)"):
+            await done(inside.start(bill.options(reply_to="https://example.org/hook"), 7))
+        handle = await done(inside.start(bill.options(reply_to=receiver), 7))
+        await caller.end(commit=True)
+    assert await receiver.result(LIMIT) == ["received", "completed"]
+    assert (await handle.status()).reply_to == receiver.id
 
 
 async def test_what_is_refused_at_the_door_leaves_the_transaction_as_it_was(engine: Engine, call: Call) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -21,6 +21,18 @@ FirstSignal: TypeAlias = tuple[str, object] | tuple[str, object, str]
 """A signal that comes with a start: its name, its value, and its own key, if it has one."""
 
 
+class Named(Protocol):
+    """A handle of a process, as far as it is needed to reply to it."""
+
+    @property
+    def id(self) -> str:
+        """The id of the process."""
+
+
+ReplyAddress: TypeAlias = Named | bytes | str
+"""Who gets the notices of a process: another process, by a handle or its id, or the URL of a webhook."""
+
+
 class StartOptions(Struct, frozen=True):
     """The options of one start, as :meth:`Startable.options` takes them."""
 
@@ -30,6 +42,7 @@ class StartOptions(Struct, frozen=True):
     signal: FirstSignal | None = None
     delay: Duration | None = None
     priority: int = DEFAULT_PRIORITY
+    reply_to: ReplyAddress | None = None
 
 
 NO_OPTIONS = StartOptions()
@@ -47,6 +60,7 @@ class Startable(Generic[P, R]):
         signal: FirstSignal | None = None,
         delay: Duration | None = None,
         priority: int | None = None,
+        reply_to: ReplyAddress | None = None,
     ) -> WithOptions[P, R]:
         """The same with options for one start: ``engine.start(order.options(key="A-17"), 1299)``.
 
@@ -56,11 +70,13 @@ class Startable(Generic[P, R]):
         value, and a key of its own as a third: it is stored with a new process in one transaction, or sent to the one
         that has the key; the handle says what became of it (``sent``). ``delay`` in seconds from now is when the code
         begins: a signal, a call or a cancellation that arrives earlier starts it at once. ``priority`` is from 0
-        (first) to 9 (default: 4): of those that wait for a worker the first ones are taken first. Raises InvalidInput
-        for another priority.
+        (first) to 9 (default: 4): of those that wait for a worker the first ones are taken first. ``reply_to`` is who
+        is told what becomes of the process, by a :class:`Notice` when it has begun and at each change of its status:
+        another process (a handle or an id), which receives signals named ``notice``, or an http or https URL. Raises
+        InvalidInput for another priority.
         """
         first = DEFAULT_PRIORITY if priority is None else _checked(priority)
-        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay, first))
+        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay, first, reply_to))
 
 
 def _checked(priority: Any) -> int:

@@ -148,6 +148,7 @@ class Report:
         row("result", text.value(view.result) if view.status is Status.COMPLETED else "")
         row("input", text.value(view.input))
         row("attributes", "" if view.attributes is None else text.value(view.attributes))
+        row("reply to", view.reply_to or "")
         at("started", view.created_at)
         at("deadline", view.deadline)
         row("run", f"{view.run}" + (f", code version {view.code}" if view.code else ""))

@@ -139,6 +139,7 @@ async def start(
     deadline: str | None = None,
     priority: int | None = None,
     signal: str | None = None,
+    reply_to: str | None = None,
     wait: Switch = False,
     json: Json = False,
     url: Url = DEFAULT_URL,
@@ -167,13 +168,15 @@ async def start(
         From 0 (first) to 9: whose turn it is when many wait for a worker. Default: 4.
     signal
         Send it this signal in the same transaction, as name=value; or to the process that has the key already.
+    reply_to
+        Tell another process, by its id, or an http(s):// URL what becomes of it.
     wait
         Wait for its end and print its result.
     """
     flow = the_workflow(workflow)
     async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
-            _only_lines(args, key, input, signal, attribute, delay, deadline, priority)
+            _only_lines(args, key, input, signal, attribute, delay, deadline, priority, reply_to)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
                 await submit(engine, flow, source, json=json)
             return
@@ -185,6 +188,7 @@ async def start(
             priority=priority,
             attributes=attributes_of(attribute) or None,
             signal=None if signal is None else _first_signal(signal),
+            reply_to=reply_to,
         )
         handle = await engine.start(options, *by_place, **by_name)
         await _answer(handle, wait=wait, json=json)

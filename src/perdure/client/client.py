@@ -20,6 +20,7 @@ from perdure.client.local_worker import LocalWorker, NoWorker
 from perdure.client.parts import ClientParts, Doors
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
+from perdure.client.reply import ReplyAddresses
 from perdure.client.results import Results
 from perdure.client.schedules import Schedules
 from perdure.client.validation import ProcessId
@@ -70,6 +71,7 @@ class Client:
         self.breakers = Breakers(store)
         self.clock = Timekeeping(store)
         self.schedules = Schedules(self)
+        self.reply_addresses = ReplyAddresses(self)
         self.local: LocalWorker = local or NoWorker()
         self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local, registry)
 
@@ -95,9 +97,11 @@ class Client:
             flow, options = await self._elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
         message = None if options.signal is None else self._first_message(process, options)
+        if options.reply_to is not None:
+            process = await self.reply_addresses.given(process, options.reply_to)
         if process.deadline is not None or options.delay is not None:
             (process,) = await self._dated([process], validation.delay(options, process.deadline))
-        answer = await self._begin(process, flow, () if message is None else (message,))
+        answer = await self._begin(process, flow, () if message is None else (message,), options.reply_to is None)
         handle = self._handle(flow, process, answer)
         if message is not None:
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
@@ -210,10 +214,15 @@ class Client:
         return [replace(one, deadline=deadline, due_at=due_at) for one, deadline in zip(fresh, dated, strict=True)]
 
     def _begin(
-        self, process: Process, workflow: Workflow[Any, Any] | NamedWorkflow, messages: tuple[Message, ...]
+        self,
+        process: Process,
+        workflow: Workflow[Any, Any] | NamedWorkflow,
+        messages: tuple[Message, ...],
+        silent: bool = True,
     ) -> asyncio.Future[StartAnswer]:
+        """Store a start; one that is ``silent`` may be made with its first turn, by an insert that tells nobody."""
         eager = None
-        if process.due_at is None and isinstance(workflow, Workflow):
+        if silent and process.due_at is None and isinstance(workflow, Workflow):
             eager = self.local.start(process, workflow, messages)
         return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
 
@@ -238,6 +247,14 @@ class Client:
         return Handle(
             self.parts, answer.id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
         )
+
+    async def webhook(self, url: str) -> str:
+        """The id of the process that posts notices to this URL, http or https; it is started if there is none.
+
+        ``reply_to=url`` asks for it by itself; a start in the caller's own transaction needs the id. Any worker serves
+        the process. Raises InvalidInput, and IllegalMove if a person has ended that process.
+        """
+        return id_text(await self.reply_addresses.webhook(url))
 
     # -- asking --------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 from msgspec.structs import replace
 
 from perdure.authoring.start import Startable
-from perdure.client import validation
+from perdure.client import reply, validation
 from perdure.client.client import Client, P, R
 from perdure.client.handle import Handle
 from perdure.client.validation import ProcessId
@@ -21,6 +21,7 @@ from perdure.errors import InvalidInput
 from perdure.futures import at_once
 from perdure.kernel.commit import Start
 from perdure.kernel.message import Message, MessageType, SendVerdict
+from perdure.kernel.notice import addressed
 
 HandleT = TypeVar("HandleT")
 
@@ -60,6 +61,8 @@ class InTransaction:
         process = self._client._fresh(flow, args, kwargs, options)
         if options.delay is not None:
             raise InvalidInput("a start in the caller's own transaction takes no delay. Let the workflow sleep first.")
+        if options.reply_to is not None:
+            process = addressed(process, _receiver(options.reply_to))
         message = self._client._first_message(process, options)
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))
         handle.known = False
@@ -86,6 +89,15 @@ class InTransaction:
         answer = await self._door.send(Message(self._client.machine.new_id(), id, MessageType.SIGNAL, *signal))
         validation.check_sent(answer)
         return answer.verdict
+
+
+def _receiver(address: Any) -> bytes:
+    if reply.is_url(address):
+        raise InvalidInput(
+            "a start in the caller's own transaction cannot ask for a webhook. Do it before: "
+            "reply_to=await engine.webhook(url)."
+        )
+    return reply.receiver_of(address)
 
 
 class BlockingInTransaction(Generic[HandleT]):

@@ -169,6 +169,8 @@ class Schedules:
                 raise InvalidInput(
                     f"a schedule has no {option}=: each of its processes has a key of its own. Leave it out."
                 )
+        if options.reply_to is not None:
+            raise InvalidInput("a schedule has no reply_to=: its own status tells of its processes. Leave it out.")
         timed = isinstance(flow, Workflow) and flow.shape.leaves_out(TIME_PARAMETER, args, kwargs)
         validation.input(flow, args, {**kwargs, TIME_PARAMETER: moment(_FAR)} if timed else kwargs)
         call = json.decode(NamedWorkflow(flow.name).encode(args, kwargs))

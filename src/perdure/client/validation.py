@@ -17,6 +17,7 @@ from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, Pr
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import SendAnswer, SendVerdict, call_key
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.kernel.notice import refuse_address
 from perdure.kernel.payload import decode, encode, encode_attributes
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Process
@@ -116,6 +117,7 @@ def attributes(given: Any) -> bytes | None:
         return None
     if not isinstance(given, Mapping):
         raise InvalidInput(f"the attributes are {shown(given)}. Give a dict of names and single values.")
+    refuse_address(given)
     return encode_attributes(given)
 
 

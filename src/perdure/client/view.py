@@ -14,6 +14,7 @@ from perdure.kernel.child import is_task
 from perdure.kernel.diagnosis import NO_QUEUES, next_mover
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
+from perdure.kernel.notice import ATTRIBUTE, address
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Load, Queue, QueueLoads
@@ -45,7 +46,8 @@ class ProcessView:
     ``mover`` says who moves the process next (worker, timer, message, person, nobody), ``waiting`` why it does not
     move, ``since`` and ``until`` since when and until when. ``events`` counts the events of the current run,
     ``unheard`` the messages that its code has not been given yet, ``deaths`` how often a worker died that held the
-    process. ``state`` is what its code has set, ``progress`` the steps under way, ``owner`` the worker that holds it.
+    process. ``state`` is what its code has set, ``progress`` the steps under way, ``owner`` the worker that holds it,
+    ``reply_to`` the id of the process that gets its notices.
     """
 
     id: str
@@ -71,6 +73,7 @@ class ProcessView:
     attributes: Any
     code: str
     owner: str | None
+    reply_to: str | None = None
 
 
 def _progress(raw: bytes | None) -> dict[str, Any] | None:
@@ -78,6 +81,13 @@ def _progress(raw: bytes | None) -> dict[str, Any] | None:
         return None if raw is None else under_way(raw)
     except PerdureError:
         return None
+
+
+def _own(attributes: Any) -> Any:
+    """The attributes that the process was given, without its reply address."""
+    if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:
+        return attributes
+    return {name: value for name, value in attributes.items() if name != ATTRIBUTE} or None
 
 
 async def views(store: Store, rows: Sequence[Process]) -> list[ProcessView]:
@@ -106,6 +116,7 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoa
             return {"unreadable": str(why)}
 
     mover = next_mover(process, now, workers, queues)
+    receiver = address(process)
     return ProcessView(
         id=id_text(process.id),
         kind=str(process.kind),
@@ -127,7 +138,8 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoa
         error=None if process.error is None else Failure.shown(process.error),
         state=value(shown(process.state)),
         progress=_progress(process.progress),
-        attributes=value(process.attributes),
+        attributes=_own(value(process.attributes)),
         code=str(process.code),
         owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),
+        reply_to=None if receiver is None else id_text(receiver),
     )

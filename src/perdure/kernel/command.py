@@ -16,6 +16,7 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
+from perdure.kernel.notice import notices
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender, forced
@@ -144,4 +145,4 @@ def bounded(process: Process, sender: Sender, until: int, *, now: int) -> Commit
     if process.owner is not None:
         return forced(urgent, Status.RUNNING, (event,), now, due_at=now)
     after = replace(urgent, version=process.version + 1, events=process.events + 1)
-    return Commit(process.token, process.version, after, (event,))
+    return Commit(process.token, process.version, after, (event,), sends=notices(process, after))

@@ -17,16 +17,13 @@ from perdure.kernel.checkpoint import is_checkpoint
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import Start
 from perdure.kernel.event import ANSWERS, Event, EventType
+from perdure.kernel.kept import RESULTS, all_kept, kept_around, last_good
 from perdure.kernel.message import Message, MessageType, call_text
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.run import (
-    RESULTS,
     Opening,
-    all_kept,
     answered,
-    kept_around,
-    last_good,
     opening_of,
     refuse_what_was_undone,
     renumbered,

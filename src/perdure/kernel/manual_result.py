@@ -12,9 +12,10 @@ from perdure.kernel.checkpoint import unfinished
 from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.kept import kept_before, last_good
 from perdure.kernel.names import check_name
 from perdure.kernel.process import Process, Status
-from perdure.kernel.run import kept_before, last_good, refuse_what_was_undone, reopened
+from perdure.kernel.run import refuse_what_was_undone, reopened
 from perdure.kernel.stored import under_way
 from perdure.kernel.transition import Sender, forced
 from perdure.kernel.undo import name_and_place

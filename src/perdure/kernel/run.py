@@ -13,15 +13,16 @@ from typing import Any, TypeVar
 from msgspec import Raw, Struct, json, to_builtins
 from msgspec.structs import replace
 
-from perdure.errors import IllegalMove, PerdureError
+from perdure.errors import IllegalMove
 from perdure.kernel import child, undo
 from perdure.kernel.checkpoint import carried_over, has_begun, is_checkpoint, unfinished
 from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
-from perdure.kernel.event import DELIVERED, Event, EventType
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.kept import RESULTS, ended_from_outside, kept_around, last_good
 from perdure.kernel.names import id_text
+from perdure.kernel.notice import notices
 from perdure.kernel.process import Process, Status
-from perdure.kernel.retry import decode_attempt
 from perdure.kernel.stored import reader
 from perdure.kernel.transition import Sender, forced
 
@@ -159,20 +160,6 @@ def renewed(
     return Commit(process.token, process.version, after, events, tuple((number, 0) for number in letters))
 
 
-RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
-_KEPT_EVIDENCE = frozenset(
-    {
-        EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED,
-        EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED, EventType.PUBLISHED,
-        EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED, EventType.CALL_REFUSED, EventType.ATTEMPT_BEGUN,
-    }
-)  # fmt: skip
-
-
-_LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED, EventType.ATTEMPT_BEGUN})
-"""Events kept whatever failed before them: children live on, a patch stays taken, and what may run once has begun."""
-
-
 def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
     """Let a failed, broken or held process go on from its last good event.
 
@@ -239,35 +226,6 @@ def restarted_from(process: Process, history: Sequence[Event], step: str, sender
     return replace(commit, sends=commit.sends + child.farewell(process.id, _without_children(history, stays)))
 
 
-def kept_around(history: Sequence[Event], chosen: Event) -> tuple[list[Event], list[Event]]:
-    """What is worth keeping before the chosen event, and the results recorded later, for steps that are open then.
-
-    If the chosen event answers a step, this step runs again.
-    """
-    later = [event for event in history if event.number > chosen.number]
-    again = {(event.name, event.place) for event in later if event.type is EventType.STEP_FAILED}
-    again |= _have_broken(history)
-    if chosen.type in RESULTS:
-        again.add((chosen.name, chosen.place))
-    prefix = [
-        event
-        for event in history
-        if _worth_keeping(event, again) and (event.number < chosen.number or event.type is EventType.PATCHED)
-    ]
-    return prefix, _beside(later)
-
-
-def _beside(later: Sequence[Event]) -> list[Event]:
-    """The results recorded later, for steps that are open then; the answers of children are offered as messages."""
-    last = max((event.number for event in later if event.type in DELIVERED), default=0)
-    return [
-        replace(event, turn=0, type=EventType.RESULT_KEPT)
-        for event in later
-        if (event.type is EventType.STEP_COMPLETED and event.message is None and undo.undoes(event.place) is None)
-        or (event.type is EventType.RESULT_KEPT and event.number > last)
-    ]
-
-
 def _without_children(history: Sequence[Event], stays: set[int]) -> list[Event]:
     return [event for event in history if event.type is not EventType.CHILD_STARTED or event.number not in stays]
 
@@ -282,65 +240,13 @@ def answered(history: Sequence[Event], step: str) -> Event:
     return found[0]
 
 
-def last_good(history: Sequence[Event]) -> list[Event]:
-    """The delivered events, failed attempts and children before the last step that failed for good.
-
-    A process that only ran out of time, or was given up as it ran, goes on where it was, also with its undoing: its
-    code had coped with whatever failed before.
-    """
-    failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
-    if failed is None or _ended_from_outside(history):
-        return all_kept(history)
-    return kept_before(history, failed)
-
-
-def all_kept(history: Sequence[Event]) -> list[Event]:
-    """All events that a run with the same past keeps."""
-    again = _have_broken(history)
-    return [event for event in history if _worth_keeping(event, again)]
-
-
-def kept_before(history: Sequence[Event], failed: Event) -> list[Event]:
-    """The events worth keeping before a failure, and children started after it, which live on; no failed child."""
-    again = {(failed.name, failed.place)} | _have_broken(history)
-    return [
-        event
-        for event in history
-        if _worth_keeping(event, again) and (event.number < failed.number or event.type in _LASTING)
-    ]
-
-
-def _have_broken(history: Sequence[Event]) -> set[tuple[str, str]]:
-    """The steps whose retry policy has parked the process: in a new run they have all their attempts again."""
-    return {(event.name, event.place) for event in history if event.type is EventType.ATTEMPT_FAILED and _breaks(event)}
-
-
-def _breaks(event: Event) -> bool:
-    try:
-        return decode_attempt(event.payload or b"").breaks
-    except PerdureError:
-        return False
-
-
-def _worth_keeping(event: Event, again: frozenset[tuple[str, str]] | set[tuple[str, str]] = frozenset()) -> bool:
-    """Whether an event goes into a new run; the steps that run ``again`` leave no evidence of their attempts."""
-    return event.type in DELIVERED or (event.type in _KEPT_EVIDENCE and (event.name, event.place) not in again)
-
-
-def _ended_from_outside(history: Sequence[Event]) -> bool:
-    """Whether no step is to blame for the end: its time was over, or a person has given it up as it ran."""
-    types = [event.type for event in history if event.type is not EventType.KEY_RELEASED]
-    before, last = [None, None, *types[-2:]][-2:]
-    return last is EventType.EXPIRED or (last is EventType.GIVEN_UP and before is not EventType.BROKEN)
-
-
 def refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event], again: Event | None = None) -> None:
     """Raise IllegalMove if a step that was undone would count as done; the step that runs ``again`` does not."""
     undone = undo.undone(history)
     if again is not None:
         owed = set(undo.owed(kept)) - {undo.undoes(again.place) or slot_text(again)}
         undone = [step for step in undone[len(undo.undone(kept)) :] if step in owed]
-    elif _ended_from_outside(history) or any(event.type is EventType.STEP_FAILED for event in history):
+    elif ended_from_outside(history) or any(event.type is EventType.STEP_FAILED for event in history):
         undone = undone[len(undo.undone(kept)) :]
     if undone:
         verb = "retry" if again is None else f"go on at {slot_text(again)} with"
@@ -396,7 +302,8 @@ def _open(process: Process, kept: Sequence[Event], opening: Opening, sender: Sen
     row = replace(
         process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None, state=state
     )
-    return replace(forced(row, Status.RUNNING, (opened, *kept), now, due_at=now), offered=seen + 1)
+    commit = forced(row, Status.RUNNING, (opened, *kept), now, due_at=now)
+    return replace(commit, offered=seen + 1, sends=notices(process, commit.after))
 
 
 def slot_text(event: Event) -> str:

@@ -19,6 +19,7 @@ from perdure.kernel.commit import Commit, Outcome, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
+from perdure.kernel.notice import notices
 from perdure.kernel.process import COMPLETED, FINAL, MOVES, RUNNING, Process, Status
 from perdure.kernel.worker import Hang
 from perdure.limits import ALONE_DEATHS
@@ -66,7 +67,8 @@ def turn(
 
     A row that stays busy gets ``lease``; a row without timers is checked again at ``idle_at``.
     ``cleared`` says that all that was in flight at a worker's death has been recorded: the deaths are forgotten.
-    A child that ends tells its parent, in the same commit. ``consumed`` is in the order of the messages' numbers.
+    A child that ends tells its parent, and any process its reply address, in the same commit. ``consumed`` is in the
+    order of the messages' numbers.
     """
     status = outcome.status
     written = tuple(events)
@@ -94,6 +96,8 @@ def turn(
     )
     if process.parent is not None:
         sends += child.answer(after)
+    if process.attributes is not None:
+        sends += notices(process, after)
     return Commit(
         process.token, process.version, after, written, consumed, lease if busy else 0, not_before, None, starts, sends,
         removes=outcome.removes,
@@ -269,4 +273,4 @@ def forced(
         error=error,
         result=None,
     )
-    return Commit(process.token, process.version, after, events, sends=child.answer(after))
+    return Commit(process.token, process.version, after, events, sends=child.answer(after) + notices(process, after))

@@ -11,7 +11,7 @@ from msgspec import json
 
 from perdure import limits
 from perdure.clock import Computer, microseconds
-from perdure.kernel import child
+from perdure.kernel import child, notice
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
@@ -197,9 +197,13 @@ class Outbox:
         return begun[: limits.OUTBOX_RECORDS], begun[limits.OUTBOX_RECORDS :] + later
 
     def restore(self, commit: Commit) -> None:
-        """A commit was not applied and will be made again: the starts and messages that it carried wait again."""
+        """A commit was not applied and will be made again: the starts and messages that it carried wait again.
+
+        What it told of its own process, it tells when it is made again.
+        """
+        own = notice.ids(commit.after) | {commit.after.id}
         self._starts += commit.starts
-        self._letters += (letter for letter in commit.sends if letter.id != commit.after.id)
+        self._letters += (letter for letter in commit.sends if letter.id not in own)
 
     def take(self, message: Message, loop: TurnLoop, at: int) -> Ask[Any] | None:
         """A child has answered: return the ask that it answers, or None if the answer comes too late.

@@ -15,7 +15,7 @@ from perdure import limits
 from perdure.clock import Computer
 from perdure.kernel.commit import Start
 from perdure.store.notifications import Notification
-from perdure.store.sqlite.notify import FULL, Notice, Notifier
+from perdure.store.sqlite.notify import FULL, Hint, Notifier
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
@@ -112,7 +112,7 @@ async def test_nobody_is_notified_of_what_nobody_waits_for(trial: Trial, neighbo
 
 async def test_whoever_cannot_be_notified_any_more_looks_at_once(neighbour: Neighbour, store: SqliteStore) -> None:
     for _ in range(FULL + 2):
-        store._notifier.notify(Notice(Notification(some_done=True), 0, 1))
+        store._notifier.notify(Hint(Notification(some_done=True), 0, 1))
     looks = neighbour.store._watch
     heard = [await neighbour.next() for _ in range(FULL + 1)]
     assert all(notification.some_done for notification in heard)
@@ -151,7 +151,7 @@ async def test_a_path_too_long_for_a_socket_is_gone_around(tmp_path: Path, machi
     await neighbour.listen()
     if not neighbour.store._watch._listening:
         pytest.skip("this system has no way around")
-    store._notifier.notify(Notice(Notification(some_due=True), 1, 0))
+    store._notifier.notify(Hint(Notification(some_due=True), 1, 0))
     assert (await neighbour.next()).some_due
     await neighbour.store.close()
     await store.close()
@@ -179,19 +179,19 @@ def test_a_simulated_machine_has_no_sockets(tmp_path: Path) -> None:
 
     notifier = Notifier(tmp_path, Simulated())
     assert not notifier.listen(lambda notices, missed: None)
-    notifier.notify(Notice(Notification()))
+    notifier.notify(Hint(Notification()))
     notifier.close()
 
 
 async def test_a_child_os_process_inherits_no_socket(neighbour: Neighbour, store: SqliteStore) -> None:
-    store._notifier.notify(Notice(Notification()))
+    store._notifier.notify(Hint(Notification()))
     ends = [neighbour.store._notifier._receiver, store._notifier._sender]
     assert [end is not None and os.get_inheritable(end.fileno()) for end in ends] == [False, False]
     child = os.fork()
     if child == 0:
         os._exit(0 if neighbour.store._notifier._receiver is None and store._notifier._sender is None else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    store._notifier.notify(Notice(Notification(some_due=True), 1, 0))
+    store._notifier.notify(Hint(Notification(some_due=True), 1, 0))
     assert (await neighbour.next()).some_due
 
 
@@ -203,7 +203,7 @@ async def test_what_is_not_understood_is_looked_up(trial: Trial, neighbour: Neig
     raw.close()
     notifier = Notifier(Path(f"{file}-workers"), Computer())
     assert notifier._place is not None
-    notifier.notify(Notice(Notification()))
+    notifier.notify(Hint(Notification()))
     assert notifier._sender is not None
     notifier._sender.sendto(b"?", notifier._place.of(name))
     notifier.close()

@@ -16,6 +16,7 @@ from perdure.clock import microseconds
 from perdure.errors import PayloadError, WorkflowMisuse
 from perdure.kernel.checkpoint import Checkpoint, Repair, TimerChange, parted, written
 from perdure.kernel.failure import Failure
+from perdure.kernel.notice import SIGNAL
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.turns.arrivals import Arrivals
@@ -138,7 +139,7 @@ class Life:
     async def _answer(self, loop: AskingLoop, method: Method[..., Any], call: Call[Any], letter: bytes) -> None:
         """Run the method that a call or a signal asks for."""
         try:
-            args, kwargs = method.shape.decode(letter)
+            args, kwargs = _arguments(method, letter)
         except PayloadError as error:
             if call.asked:
                 call.answer(error)
@@ -282,3 +283,13 @@ class Life:
         self._unsaved = False
         loop.state = self._written(self._run + 1, 0, 1, 0)
         raise Renewal(self._kind.shape.encode(args, kwargs))
+
+
+def _arguments(method: Method[..., Any], letter: bytes) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments that a letter holds; a notice, which the library sends, is one argument. Raises PayloadError."""
+    try:
+        return method.shape.decode(letter)
+    except PayloadError:
+        if method.name != SIGNAL or letter[:1] != b"{":
+            raise
+    return method.shape.decode(b"[%s]" % letter)

@@ -1,7 +1,7 @@
 """Stores on one SQLite file notify each other at once, by datagrams between the OS processes of one machine.
 
 Each store that watches listens at a Unix socket beside the lock files, which only this user can reach. A store that has
-committed something for others sends a notice to all of them, and waits for none. A lost notice costs no more than a
+committed something for others sends a hint to all of them, and waits for none. A lost hint costs no more than a
 look at the file's version, which goes on beneath. A child OS process inherits no socket, and the next sender removes a
 socket without an owner.
 """
@@ -24,14 +24,14 @@ SUFFIX = ".bell"
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes."""
 AT_ONCE = 64
-"""So many notices are read in one round of the event loop."""
+"""So many hints are read in one round of the event loop."""
 SETTLED_SECONDS = 0.02
 """Systems record a folder's change time to a few milliseconds: another change within this time may go unnoticed."""
 
 _of_this_process: weakref.WeakSet[Notifier] = weakref.WeakSet()
 
 
-class Notice(Struct, rename={"notification": "news"}, frozen=True, omit_defaults=True, gc=False):
+class Hint(Struct, rename={"notification": "news"}, frozen=True, omit_defaults=True, gc=False):
     """The notification of one transaction, and how many hints (due and done) it has counted in the file."""
 
     notification: Notification
@@ -40,11 +40,11 @@ class Notice(Struct, rename={"notification": "news"}, frozen=True, omit_defaults
 
 
 _encode = json.Encoder().encode
-_decode = json.Decoder(Notice).decode
+_decode = json.Decoder(Hint).decode
 
 
-def read_notice(raw: bytes) -> Notice | None:
-    """What a notice says; None if it cannot be read: it is from another version, or was cut."""
+def read_hint(raw: bytes) -> Hint | None:
+    """What a hint says; None if it cannot be read: it is from another version, or was cut."""
     try:
         return _decode(raw)
     except (MsgspecError, ValueError, RecursionError):
@@ -67,10 +67,10 @@ class Notifier:
         self._place = _Place(folder) if self._folder is not None else None
         _of_this_process.add(self)
 
-    def listen(self, listener: Callable[[list[Notice], bool], None]) -> bool:
-        """Receive notices from now on; false where that is impossible.
+    def listen(self, listener: Callable[[list[Hint], bool], None]) -> bool:
+        """Receive hints from now on; false where that is impossible.
 
-        ``listener`` is called on the running event loop with the notices, and whether some may have been missed.
+        ``listener`` is called on the running event loop with the hints, and whether some may have been missed.
         """
         if self._folder is None or self._place is None:
             return False
@@ -115,15 +115,15 @@ class Notifier:
         if self._place is not None:
             self._place.close()
 
-    def notify(self, notice: Notice) -> None:
-        """Send a notice to all other stores; called by the thread that has just committed, and waits for nothing."""
+    def notify(self, hint: Hint) -> None:
+        """Send a hint to all other stores; called by the thread that has just committed, and waits for nothing."""
         peers = self._others()
         if not peers or self._place is None:
             return
         if self._sender is None:
             self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._sender.setblocking(False)
-        told = _encode(notice)
+        told = _encode(hint)
         for name in peers:
             try:
                 self._sender.sendto(told, self._place.of(name))
@@ -152,24 +152,24 @@ class Notifier:
             (self._folder / name).unlink(missing_ok=True)
         self._peers = tuple(peer for peer in self._peers if peer != name)
 
-    def _hear(self, receiver: socket.socket, listener: Callable[[list[Notice], bool], None]) -> None:
-        notices: list[Notice] = []
+    def _hear(self, receiver: socket.socket, listener: Callable[[list[Hint], bool], None]) -> None:
+        hints: list[Hint] = []
         missed = False
         for n in range(AT_ONCE):
             try:
-                notice = read_notice(receiver.recv(1 << 18))
+                hint = read_hint(receiver.recv(1 << 18))
             except BlockingIOError:
                 break
             except OSError:
                 return
-            if notice is not None:
-                notices.append(notice)
-            missed = missed or notice is None or n >= FULL
-        listener(notices, missed)
+            if hint is not None:
+                hints.append(hint)
+            missed = missed or hint is None or n >= FULL
+        listener(hints, missed)
 
 
 FULL = 8
-"""If so many notices wait, others may have found no room: systems let a socket queue ten."""
+"""If so many hints wait, others may have found no room: systems let a socket queue ten."""
 
 
 class _Place:

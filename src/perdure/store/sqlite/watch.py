@@ -1,7 +1,7 @@
-"""Watching on SQLite: the commits of other stores are known from their notices, and from the file's data version.
+"""Watching on SQLite: the commits of other stores are known from their hints, and from the file's data version.
 
-No thread is needed for it (rule 25). A look at the data version is the safety net: it finds a change without a notice.
-Where notices can be received, the looks are rare; where not, one follows every few milliseconds.
+No thread is needed for it (rule 25). A look at the data version is the safety net: it finds a change without a hint.
+Where hints can be received, the looks are rare; where not, one follows every few milliseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from perdure.limits import SQLITE_POLL_BUSY_SECONDS, SQLITE_POLL_IDLE_SECONDS, SQLITE_POLL_RUNG_SECONDS
 from perdure.store.notifications import Listener, Listeners, Notification, StopListening
 from perdure.store.query import load
-from perdure.store.sqlite.notify import Notice, Notifier
+from perdure.store.sqlite.notify import Hint, Notifier
 from perdure.store.sqlite.writer import Hints
 
 _BUSY_LOOKS = 20
@@ -21,10 +21,10 @@ _BUSY_LOOKS = 20
 
 
 class Watch:
-    """Notifies the listeners of one store object: at once of its own changes and of what notices of others say.
+    """Notifies the listeners of one store object: at once of its own changes and of what hints of others say.
 
     The look is one PRAGMA on a connection kept for it. Only when the file has changed is the clock's row read, in
-    which every transaction counts its hints. Hints that this object has counted itself, or that a notice named, are
+    which every transaction counts its hints. Hints that this object has counted itself, or that a hint named, are
     left out.
     """
 
@@ -76,11 +76,11 @@ class Watch:
             self._listening = self._notifier.listen(self._heard)
             self._look(notify=False)
 
-    def _heard(self, notices: list[Notice], missed: bool) -> None:
+    def _heard(self, hints: list[Hint], missed: bool) -> None:
         due, done = self._foreign
-        self._foreign = (due + sum(notice.due for notice in notices), done + sum(notice.done for notice in notices))
-        for notice in notices:
-            self.notify(notice.notification)
+        self._foreign = (due + sum(hint.due for hint in hints), done + sum(hint.done for hint in hints))
+        for hint in hints:
+            self.notify(hint.notification)
         if missed:
             if self._timer is not None:
                 self._timer.cancel()
@@ -99,7 +99,7 @@ class Watch:
                 foreign = (due - self._own.due, done - self._own.done)
                 self._version, before, self._foreign = version, self._foreign, foreign
                 self._quiet = 0
-                if notify:  # published values leave no count: any change may be one, where no notice tells of them
+                if notify:  # published values leave no count: any change may be one, where no hint tells of them
                     due, done = foreign[0] != before[0], foreign[1] != before[1]
                     self.notify(Notification(some_due=due, some_done=done, some_published=not self._listening))
         except sqlite3.Error:

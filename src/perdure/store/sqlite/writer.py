@@ -18,7 +18,7 @@ from perdure.store.notifications import Notification
 from perdure.store.sqlite.clock import KnownLine, SetBack, SqliteClock
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.error import busy
-from perdure.store.sqlite.notify import Notice, Notifier
+from perdure.store.sqlite.notify import Hint, Notifier
 from perdure.store.sqlite.thread import DatabaseThread
 from perdure.store.sqlite.write_lock import Turnstile
 
@@ -273,7 +273,7 @@ class Writer:
             else piece.notification(answer, transaction)
         )
         self._notifications.append(notification)
-        self.notifier.notify(Notice(notification, int(due), int(piece.done)))
+        self.notifier.notify(Hint(notification, int(due), int(piece.done)))
 
     def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
         """The transaction, with the clock raised and the living workers known."""

@@ -1,0 +1,97 @@
+"""An order to a process: its row is read, the kernel decides, and one commit is written, whoever changes it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.client.parts import Reference
+from perdure.clock import microseconds
+from perdure.errors import IllegalMove, PerdureError
+from perdure.futures import asked
+from perdure.kernel import command, transition
+from perdure.kernel.child import beforehand, portions, told_first, without_orders
+from perdure.kernel.claim import Claim
+from perdure.kernel.commit import Commit, CommitAnswer, Verdict
+from perdure.kernel.event import Event
+from perdure.kernel.process import Process, Status
+from perdure.kernel.transition import Sender
+
+Decide = Callable[[Process, Sequence[Event], int], Commit]
+"""The kernel's decision from the row, the history of its run, and the store's time."""
+
+
+class Orders(Reference):
+    """The part of a handle that writes what the kernel decides about one process."""
+
+    __slots__ = ()
+
+    async def _order(self, decide: Decide, *, read: bool = True) -> None:
+        """Read the row and its run, let the kernel decide, and write; if the row has changed meanwhile, seize it."""
+        for _ in range(limits.COMMAND_TRIES):
+            row = await self._parts.row(self.id_bytes)
+            history: Sequence[Event] = ()
+            if read and row.events:
+                history = await self._parts.store.history(row.id, row.run, limit=row.events)
+            if await self._carried_out(row, history, decide, await self._parts.store.now()):
+                return
+            if await self._seized(decide):
+                return
+        raise IllegalMove(f"process {self.id} kept changing while the command was decided; nothing was done, try again")
+
+    async def _seized(self, decide: Decide) -> bool:
+        """Take a running process from its worker, so that the worker can change it no more; then decide and write.
+
+        For a moment the command itself owns the process, with a short lease. Only another command can take it then.
+        """
+        lease = microseconds(limits.SEIZED_SECONDS)
+        answer = await self._parts.store.claim(
+            Claim(self._parts.machine.new_id(), (), 1, lease, only=self.id_bytes, seize=True)
+        )
+        # If we die here the owner of the process is no worker: a sweep frees it, or its lease lapses, and it goes on
+        # where it was. The command was not carried out, and its caller has had no answer.
+        if not answer.claimed:
+            return False
+        row, history = answer.claimed[0].process, answer.claimed[0].events
+        self._parts.local.taken(self.id_bytes, row.token)
+        try:
+            return await self._carried_out(row, history, decide, answer.now)
+        except PerdureError:
+            await self._written(transition.released(row, due_at=answer.now))
+            raise
+
+    async def _carried_out(self, row: Process, history: Sequence[Event], decide: Decide, now: int) -> bool:
+        """Write what the kernel decides; false if the row has changed meanwhile.
+
+        Orders to very many children would make the transaction long: they are sent before it, in portions, while the
+        parent is held.
+        """
+        commit = decide(row, history, now)
+        letters = beforehand(commit.sends)
+        if not letters:
+            return await self._written(commit)
+        if row.status is Status.RUNNING:
+            told = Sender("perdure", told_first(letters), "command")
+            pause = command.held(row, told, now=now, idle_at=now + microseconds(limits.IDLE_CHECK_SECONDS))
+            if not await self._written(pause):
+                return False
+            commit = decide(pause.after, (*history, *pause.events), now)
+        # If we die here the process stays held, and its error says why: the same command, given again, also sends the
+        # orders that were not sent.
+        for portion in portions(letters):
+            await asyncio.gather(*(asked(self._parts.doors.send, letter) for letter in portion))
+        return await self._written(replace(commit, sends=without_orders(commit.sends)))
+
+    async def _written(self, commit: Commit) -> bool:
+        sent = self._parts.machine.monotonic()
+        answer: CommitAnswer = await asked(self._parts.doors.commit, commit)
+        if answer.verdict is not Verdict.APPLIED:
+            return False
+        if commit.after.token != commit.token:
+            self._parts.local.taken(commit.after.id, commit.after.token)
+        if commit.after.final:
+            self._parts.results.ended(commit.after, sent)
+        return True
