@@ -1,4 +1,4 @@
-"""An order to a process: its row is read, the kernel decides, and one commit is written, whatever others do meanwhile."""
+"""An order to a process: its row is read, the kernel decides, one commit is written, whatever others do meanwhile."""
 
 from __future__ import annotations
 
