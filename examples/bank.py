@@ -6,11 +6,10 @@ Run it with ``python -m examples.bank``. It needs nothing but a folder, or the U
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import tempfile
-from pathlib import Path
 
+from examples.workers import Workers
 from perdure import Engine, Permanent, attempt, machine, step, workflow
 from perdure.errors import CallRefused, ProcessFailed
 
@@ -82,42 +81,9 @@ async def transfer(giver: str, taker: str, cents: int) -> str:
     return f"{giver} has paid {taker} {cents}"
 
 
-class Workers:
-    """The bank's workers, each an OS process of its own."""
-
-    def __init__(self, url: str) -> None:
-        here = str(Path(__file__).parents[1])
-        path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")]))
-        self.environment = {**os.environ, "PERDURE_URL": url, "PYTHONPATH": path}
-        self.all: list[asyncio.subprocess.Process] = []
-
-    async def add(self) -> None:
-        """Start another one, and wait until it says that it works."""
-        command = [sys.executable, "-P", "-m", "perdure", "worker", "examples.bank", "--json"]
-        pipe, quiet = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        one = await asyncio.create_subprocess_exec(*command, env=self.environment, stdout=pipe, stderr=quiet)
-        self.all.append(one)
-        assert one.stdout is not None
-        await one.stdout.readline()
-
-    async def kill_one(self) -> None:
-        """Kill the oldest without a word, as a machine that loses power does, and start another one."""
-        await self.add()
-        oldest = self.all.pop(0)
-        oldest.kill()
-        await oldest.wait()
-
-    async def stop(self) -> None:
-        """Ask those that live to stop, and wait for them."""
-        for one in self.all:
-            one.terminate()
-        for one in self.all:
-            await one.wait()
-
-
 async def main(url: str) -> None:
     """Open accounts, move money while workers are killed, and look whether the books are right."""
-    workers = Workers(url)
+    workers = Workers("examples.bank", url)
     async with Engine(url, migrate=True) as engine:
         try:
             for _ in range(2):
