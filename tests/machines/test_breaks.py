@@ -273,3 +273,13 @@ async def test_a_machine_fails_with_an_error_and_nothing_else(opened: Open) -> N
     match = await engine.start(Match.begun)
     with pytest.raises(CallRefused, match="needs an error"):
         await match.call(Match.quarrel)
+
+
+async def test_what_came_before_a_repair_is_not_replayed_though_the_worker_dies_right_after_it(opened: Open) -> None:
+    engine, ann = await broken(opened)
+    await ann.repair(Account.settled, 100)
+    await until_row(engine, ann.id, lambda row: b'"balance":100' in row.state and row.owner is None)
+    await engine.close(0)
+    again, _ = await opened(work=True)
+    assert await again.process(ann.id).call(Account.deposit, 1) == 101
+    assert await again.process(ann.id).call(Account.history) == ["+5", "+1"]

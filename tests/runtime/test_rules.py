@@ -139,13 +139,15 @@ async def waits(name: str) -> str:
 
 async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a_new_id(opened: Open) -> None:
     gates["a"] = asyncio.Event()
-    options = WorkerOptions(lease_seconds=1.5, beat_seconds=0.05)
+    options = WorkerOptions(lease_seconds=10, beat_seconds=0.5)
     engine, store = await opened(work=True, workflows=[waits], options=options)
     before = engine.worker.incarnation.id
     handle = await engine.start(waits, "a")
     await until(lambda: done)
+    [held] = engine.worker.scheduler.instances.values()
     assert await store.retire(before, None, died=False)
     await until(lambda: engine.worker.incarnation.id != before)
+    assert held.gone
     gates["a"].set()
     assert await handle.result(LIMIT) == "a"
     assert engine.worker.incarnation.id != before
