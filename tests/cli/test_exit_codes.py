@@ -42,6 +42,8 @@ DONE: dict[str, tuple[str, ...]] = {
     "cancel": ("cancel", "waits"),
     "terminate": ("terminate", "waits"),
     "fail": ("fail", "waits"),
+    "rm": ("rm", "failed"),
+    "key": ("key", "release", "failed"),
     "repair": ("repair", "torn", "--method", "mended", "--value", "[3]"),
     "migrate": ("migrate",),
     "queue": ("queue", "ls"),

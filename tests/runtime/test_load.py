@@ -271,5 +271,5 @@ async def test_waiting_for_a_process_that_retention_removed_ends_with_an_error(o
     handle = await engine.start(one_gate, "x")
     assert await handle.result(LIMIT) == "x"
     assert (await store.prune(0, 0, 10)).processes == 1
-    with pytest.raises(ProcessNotFound, match="retention"):
+    with pytest.raises(ProcessNotFound, match="it was removed"):
         await handle.result(LIMIT)

@@ -23,6 +23,7 @@ APART = (
     "core_damage:damaging",
     "core_failover:failing_over",
     "core_flows:orders",
+    "core_forks:forks",
     "core_former:tenancies",
     "core_former_release:beside",
     "core_hangs:in_any_weather",

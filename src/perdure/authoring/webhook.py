@@ -19,11 +19,12 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.errors import InvalidInput, PayloadError, PerdureError, Permanent, StepError
+from perdure.kernel.names import LIBRARY
 from perdure.kernel.notice import SIGNAL, Notice
 from perdure.kernel.retry import Retry
 from perdure.turns.renewal import continue_as_new
 
-KIND = "perdure/webhook"
+KIND = f"{LIBRARY}webhook"
 SECRET = "PERDURE_WEBHOOK_SECRET"
 """The environment variable of a worker with the secret by which its requests are signed."""
 

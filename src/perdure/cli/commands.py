@@ -260,7 +260,7 @@ async def fork(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Start a new process that shares the history of another one up to a place.
+    """Start a process with the past of another one.
 
     It goes on from there by itself, under a new id; the other one stays as it
     is.

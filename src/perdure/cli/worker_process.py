@@ -15,13 +15,12 @@ import msgspec
 
 from perdure import limits, logs
 from perdure.authoring.registry import Registry
-from perdure.authoring.schedule.machine import KIND as SCHEDULES
 from perdure.cli import exit_code
 from perdure.cli.exit_code import CANNOT_START, WORN_OUT
 from perdure.cli.plain_output import complain, show_line
 from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreUnavailable
-from perdure.kernel.names import id_text
+from perdure.kernel.names import LIBRARY, id_text
 from perdure.runtime import os_process
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
@@ -166,7 +165,7 @@ def _cores() -> int:
 def _tell_start(engine: Engine, options: ProcessOptions, url: str, cores: int) -> None:
     """Log what this worker is; one that leaves ``cores`` unused says how to use them."""
     assert engine.worker is not None
-    kinds = sorted(engine.registry.kinds.keys() - {SCHEDULES})
+    kinds = sorted(kind for kind in engine.registry.kinds if not kind.startswith(LIBRARY))
     queues = sorted(work.queue for work in engine.registry.queues.values())
     hosts = ", ".join(kinds) or "no workflow"
     serves = f", serves queue {', '.join(queues)}" if queues else ""

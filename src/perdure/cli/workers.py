@@ -6,14 +6,13 @@ from datetime import datetime
 
 import msgspec
 
-from perdure.authoring.schedule.machine import KIND as SCHEDULES
 from perdure.cli import output, text
 from perdure.cli.options import DEFAULT_URL, Json, Url, Utc, connected, present
 from perdure.cli.rows import Rows
 from perdure.client.view import instant
 from perdure.engine import Engine
 from perdure.kernel.child import QUEUE_MARK, is_task
-from perdure.kernel.names import id_text
+from perdure.kernel.names import LIBRARY, id_text
 from perdure.kernel.worker import Offer, WorkerRow
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Overdue, Search
@@ -54,7 +53,7 @@ class Line(msgspec.Struct, frozen=True):
 
 def _is_workflow(kind: str) -> bool:
     """Whether people have written it: not a queue, nor what every worker serves."""
-    return not is_task(kind) and kind != SCHEDULES
+    return not is_task(kind) and not kind.startswith(LIBRARY)
 
 
 def _workflow(kind: str, version: str) -> str:

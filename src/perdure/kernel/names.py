@@ -11,6 +11,8 @@ from perdure.errors import InvalidKey
 from perdure.kernel.plain import shown
 from perdure.limits import KEY_BYTES, NAME_BYTES
 
+LIBRARY = "perdure/"
+"""The kinds of the library's own machines and workflows begin so: every worker serves them."""
 _ID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}")
 
 

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from perdure.authoring.machine import Machine, Refusal, call, field, init, schedule, signal, suspend, timer
 from perdure.authoring.schedule.definition import Plan, moment
 from perdure.authoring.schedule.occurrences import Occurrence, Round, RoundReport, Standing, Target, go_round, look
+from perdure.kernel.names import LIBRARY
 from perdure.turns.current import turn_for
 
-KIND = "perdure/schedule"
+KIND = f"{LIBRARY}schedule"
 RECENT = 10
 
 
