@@ -230,8 +230,9 @@ async def test_a_flow_whose_worker_dies_in_an_action_goes_on_with_it_and_sends_n
     engine, handle, _ = await begun(opened)
     client, _ = await opened()
     await engine.close(0)
+    before = len(sent)
     await client.process(handle.id).signal(Transfer.reserved, "R-17")
     again, _ = await opened(work=True)
     await until(lambda: done["cleared Ann"])
     assert await again.process(handle.id).call(Transfer.noted, "thanks") == "settled"
-    assert (done["cleared Ann"], len(sent)) == (1, 1)
+    assert (done["cleared Ann"], len(sent)) == (1, before)

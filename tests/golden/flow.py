@@ -54,6 +54,11 @@ async def nowhere(text: str) -> str:
     return text
 
 
+@step(name="golden/once", at_most_once=True)
+async def once(text: str) -> str:
+    return text
+
+
 @step(name="golden/give back", retry=Retry.NONE)
 async def give_back(what: str, result: str | None) -> None: ...
 
@@ -187,6 +192,11 @@ async def published(number: int) -> int:
     publish("note", {"at": number})
     set_attributes(stage="doubled", number=None)
     return await double(number)
+
+
+@workflow(name="golden/paid")
+async def paid() -> list[str]:
+    return [await once("rent"), await once("gas")]
 
 
 @workflow(name="golden/versions", version="2")

@@ -91,6 +91,7 @@ SCENES: dict[str, Scene] = {
     "published": plain(flow.published, 3),
     "versions": plain(flow.versions, 4),
     "machine": _machine,
+    "paid": plain(flow.paid),
 }
 UNFINISHED = {"machine"}
 """Scenes that are kept as they stand in the middle."""

@@ -143,7 +143,7 @@ async def test_a_quarantine_worker_hands_its_suspect_back_when_its_parent_is_kil
             child = await harness.start_worker(options=options, modules=[hangman.__name__])
             await child.wait()
         # Neither of these two hangs, but on a machine that stands still for a moment a short lease would end.
-        calm = {**options, "lease_seconds": 20.0}
+        calm = {**options, "lease_seconds": 20.0, "stop_seconds": 1.0}
         parent = await harness.start_worker(options=calm, modules=[hangman.__name__])
         async with asyncio.timeout(LIMIT):
             while harness.ledger.read_text().count("lasting") < 3:

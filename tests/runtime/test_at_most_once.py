@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perdure.authoring.step import attempt, step
-from perdure.authoring.workflow import workflow
+from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed, StepError, StepOutcomeUnknown
 from perdure.kernel.event import EventType
@@ -210,6 +210,8 @@ async def test_a_retry_of_another_step_does_not_run_it_again(opened: Open) -> No
     """It was under way when the process failed, and had begun after the step from which the process goes on."""
     engine, _ = await opened(work=True, workflows=[after_a_failure])
     handle = await engine.start(after_a_failure)
+    await until(lambda: len(done) == 2)
+    await handle.signal("it has begun")
     with pytest.raises(ProcessFailed, match="a mistake"):
         await handle.result(LIMIT)
     gates["rent"].set()
@@ -233,7 +235,7 @@ async def after_a_failure() -> str:
     except StepError:
         answer = ""
     paying = asyncio.ensure_future(pay("rent"))
-    await asyncio.sleep(0.05)  # it begins
+    await receive("it has begun")
     if not answer:
         raise LookupError("a mistake")
     try:
