@@ -175,7 +175,7 @@ async def test_a_cancelled_async_hard_step_gets_a_cancelled_error_at_its_await(
 async def test_a_cancelled_hard_step_that_does_not_end_is_killed_after_its_grace(
     opened: Open, fifo: Fifo, ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CELL_GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(limits, "CELL_GRACE_SECONDS", 5.0)
     engine = await worker(opened)
     handle = await engine.start(hard.cleans, fifo.path, str(ledger), True)
     await fifo.begun()
