@@ -120,6 +120,15 @@ async def ended_and_restarted(engine: Engine, handle: Handle[Any]) -> None:
     await handle.signal("go", "on")
 
 
+async def edited(engine: Engine, handle: Handle[Any]) -> None:
+    await handle.edit_input([], restart=True)
+    await handle.signal("go", "on")
+
+
+async def removed(engine: Engine, handle: Handle[Any]) -> None:
+    await handle.remove(force=True)
+
+
 WAYS: list[tuple[Any, float | None, list[str]]] = [
     (completed, None, ["completed"]),
     (ended_by_deadline, 0.1, ["failed"]),
@@ -130,6 +139,8 @@ WAYS: list[tuple[Any, float | None, list[str]]] = [
     (held_and_resumed, None, ["held", "running", "completed"]),
     (restarted, None, ["completed"]),
     (ended_and_restarted, None, ["cancelled", "running", "completed"]),
+    (edited, None, ["completed"]),
+    (removed, None, ["cancelled"]),
 ]
 """What is done to a process that waits, its deadline in seconds, and what is told after it was received."""
 
@@ -151,6 +162,34 @@ async def test_each_way_to_end_is_told(
     assert await heard(client, receiver, 1 + len(told)) == ["received", *told]
     await receiver.signal("end")
     assert [status for _, status in await receiver.result(20)] == ["received", *told], "each is told once"
+
+
+async def test_one_that_is_held_and_edited_before_it_begins_is_not_told_to_run(opened: Open) -> None:
+    client, _ = await opened()
+    await opened(work=True, workflows=[listener])
+    receiver = await client.start(listener)
+    handle = await client.start(patient.options(reply_to=receiver))
+    await handle.hold()
+    await handle.edit_input([])
+    assert (await handle.status()).status is Status.HELD
+    await handle.resume()
+    await handle.signal("go", "on")
+    await opened(work=True, workflows=HOSTED)
+    assert await heard(client, receiver, 4) == ["received", "held", "running", "completed"]
+
+
+async def test_a_fork_tells_nobody(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=HOSTED)
+    receiver = await engine.start(listener)
+    handle = await engine.start(troubled.options(attributes={"branch": "Bern"}, reply_to=receiver))
+    await handle.result(20)
+    fork = await handle.fork()
+    assert await fork.result(20) == "well"
+    view = await fork.status()
+    assert (view.reply_to, view.attributes) == (None, {"branch": "Bern"})
+    assert await heard(engine, receiver, 2) == ["received", "completed"]
+    await receiver.signal("end")
+    assert len(await receiver.result(20)) == 2
 
 
 async def right() -> str:

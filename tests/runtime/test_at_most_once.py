@@ -194,6 +194,17 @@ async def test_who_is_held_or_loses_only_its_lease_does_not_run_it_again(opened:
     assert len(done) == 1
 
 
+async def test_a_fork_does_not_run_what_is_under_way_in_its_original(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[caught])
+    handle = await engine.start(caught, "rent")
+    await until(lambda: done)
+    fork = await handle.fork()
+    assert await fork.result(LIMIT) == "pay, 1, StepOutcomeUnknown"
+    gates["rent"].set()
+    assert await handle.result(LIMIT) == "rent paid"
+    assert len(done) == 1
+
+
 async def test_steps_beside_it_run_again_as_ever(opened: Open) -> None:
     first, store = await opened(work=True, workflows=[beside])
     handle = await first.start(beside, "rent")

@@ -14,6 +14,7 @@ from perdure.errors import IllegalMove
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.notice import notices
 from perdure.kernel.process import Process, Status
 from perdure.kernel.run import opening_of, restarted
 from perdure.kernel.transition import Sender
@@ -40,7 +41,10 @@ def with_input(
 
 
 def _waiting_on(commit: Commit, process: Process, history: Sequence[Event], sender: Sender, now: int) -> Commit:
-    """The process stays held or delayed, and hears a request to cancel that waits; a broken one goes on."""
+    """The process stays held or delayed, and hears a request to cancel that waits; a broken one goes on.
+
+    Its reply address is told of the row that is written, and not of the one that a restart would have written.
+    """
     opening = replace(opening_of(commit.events), void=opening_of(history).void)
     opened = replace(commit.events[0], payload=opening.encode())
     after = replace(commit.after, deadline=process.deadline)
@@ -52,4 +56,4 @@ def _waiting_on(commit: Commit, process: Process, history: Sequence[Event], send
     after = replace(
         after, status=Status.HELD, reminder=True, due_at=process.due_at, error=process.error, events=held.number
     )
-    return replace(commit, events=(opened, held), after=after)
+    return replace(commit, events=(opened, held), after=after, sends=notices(process, after))

@@ -20,6 +20,7 @@ from perdure.kernel.event import ANSWERS, Event, EventType
 from perdure.kernel.kept import RESULTS, all_kept, kept_around, last_good
 from perdure.kernel.message import Message, MessageType, call_text
 from perdure.kernel.names import id_text
+from perdure.kernel.notice import unaddressed
 from perdure.kernel.process import Process, Status
 from perdure.kernel.run import (
     Opening,
@@ -84,7 +85,7 @@ def forked(
         seen=len({event.message for event in kept} - {None}),
         events=len(kept) + 1,
         priority=process.priority,
-        attributes=process.attributes,
+        attributes=unaddressed(process.attributes),
         code=code,
         opened_at=process.opened_at if kept else None,
     )

@@ -81,6 +81,11 @@ def addressed(process: Process, receiver: bytes) -> Process:
     return replace(process, attributes=merged(process.attributes, {ATTRIBUTE: id_text(receiver)}))
 
 
+def unaddressed(attributes: bytes | None) -> bytes | None:
+    """The attributes of a row without the reply address."""
+    return attributes if attributes is None or _MARK not in attributes else merged(attributes, {ATTRIBUTE: None})
+
+
 def refuse_address(attributes: Mapping[str, Any]) -> None:
     """Raise InvalidInput if somebody's own attributes would set a reply address."""
     if ATTRIBUTE in attributes:
