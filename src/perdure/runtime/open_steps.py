@@ -104,14 +104,9 @@ class OpenSteps:
         released, self.releasing = self.releasing, []
         return released
 
-    def may_begin(self, slot: Slot) -> int | None:
-        """What was announced of a step whose beginning is written, and which does begin now; None if it is not."""
-        if slot not in self.announced:
-            return None
-        left = dict(self.announced)
-        probe = left.pop(slot)
-        self.announced = left
-        return probe
+    def take_announced(self, slot: Slot) -> int | None:
+        """What was announced of a step, which begins now or never; None if its beginning is not written."""
+        return self.announced.pop(slot, None) if self.announced else None
 
     def begin(self, slot: Slot, attempt: Running) -> None:
         """An attempt is under way from now on."""
@@ -129,7 +124,7 @@ class OpenSteps:
                 attempt.stop()
             if self.remembers:
                 self.forget(ask)
-            self.may_begin(ask.slot)
+            self.take_announced(ask.slot)
         self.asked = [ask for ask in self.asked if ask.slot in open]
         self.releasing = [ask for ask in self.releasing if ask.slot in open]
 

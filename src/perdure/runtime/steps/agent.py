@@ -102,7 +102,7 @@ class Agent:
             return
         if ask.step.away:
             self.loop.call_soon(self.listener.undo_due, attempt_run.instance, ask)
-        elif ask.step.at_most_once and (probe := attempt_run.instance.steps.may_begin(ask.slot)) is not None:
+        elif ask.step.at_most_once and (probe := attempt_run.instance.steps.take_announced(ask.slot)) is not None:
             self._run(self.pacing.announced(attempt_run, probe))
         elif ask.step.breaker is not None and self.pacing.bars(attempt_run):
             return
