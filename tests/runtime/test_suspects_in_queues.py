@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections import defaultdict
 from typing import Any
 
@@ -14,7 +15,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.client.handle import Handle
-from perdure.clock import Computer
+from perdure.clock import Computer, Linked
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
 from perdure.runtime import claimer
@@ -164,6 +165,38 @@ class Nursery(Computer):
         return self.children[-1]
 
 
+class Slow(Computer):
+    """A machine whose children take long to come up."""
+
+    def __init__(self) -> None:
+        self.lines: list[socket.socket] = []
+
+    async def spawn(self, command: object, environment: object) -> Linked:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self.lines.append(theirs)
+        return Linked(await asyncio.create_subprocess_exec("sleep", "60"), ours)
+
+
+async def test_a_quarantine_worker_that_is_not_up_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is too busy to start it, one suspect would otherwise get all workers that there may be."""
+    monkeypatch.setattr(limits, "QUARANTINE_SPACING_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "QUARANTINE_TRIAL_SECONDS", 0.0)
+    machine = Slow()
+    quarantine = Quarantine("sqlite://:memory:", Registry(), WorkerOptions(), machine, Telemetry())
+    for most in (1, 2, 2, 2):
+        quarantine.wanted(True)
+        await quarantine._tick()
+        assert len(machine.lines) == most
+    machine.lines[0].send(b".")
+    await until(lambda: quarantine._until_a_place() == 0)
+    await quarantine._tick()
+    assert len(machine.lines) == 3, "the first is up, and has a suspect by now"
+    await quarantine.stop(asyncio.Event())
+    for line in machine.lines:
+        line.close()
+
+
 async def test_no_more_than_a_few_quarantine_workers_wait_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "QUARANTINE_SPACING_SECONDS", 0.0)
     monkeypatch.setattr(limits, "QUARANTINE_TRIAL_SECONDS", 0.0)
@@ -172,5 +205,6 @@ async def test_no_more_than_a_few_quarantine_workers_wait_for_a_place(monkeypatc
     for due, most in ((False, 1), (False, 2), (False, 2), (True, 3), (False, 3)):
         quarantine.wanted(due, waiting=True)
         await quarantine._tick()
+        await asyncio.sleep(0)  # it is up
         assert len(machine.children) == most, "only for what may run at once there are more"
     await quarantine.stop(asyncio.Event())

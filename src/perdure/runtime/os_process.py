@@ -131,12 +131,16 @@ def patience(lease: float, beat: float) -> float:
     return lease - beat - min(limits.LEASE_MARGIN_SECONDS, lease / 4)
 
 
-async def minded(child: ChildProcess, seconds: float) -> int:
-    """Wait for the end of a child; one with a lifeline is killed when its interpreter no longer runs."""
+async def minded(child: ChildProcess, seconds: float, up: Callable[[], None]) -> int:
+    """Wait for the end of a child; one with a lifeline is killed when its interpreter no longer runs.
+
+    ``up`` is called at its first sign of life, or at once if it gives none.
+    """
     if not isinstance(child, Linked):
+        up()
         return await child.wait()
     with child.line:
-        minding = asyncio.create_task(_mind(child, seconds))
+        minding = asyncio.create_task(_mind(child, seconds, up))
         try:
             return await child.wait()
         finally:
@@ -144,9 +148,10 @@ async def minded(child: ChildProcess, seconds: float) -> int:
             await asyncio.wait([minding])
 
 
-async def _mind(child: Linked, seconds: float) -> None:
+async def _mind(child: Linked, seconds: float, up: Callable[[], None]) -> None:
     heard = hearing(child.line)
     if await asyncio.get_running_loop().sock_recv(child.line, 1):
+        up()
         await mind(child.pid, heard, child.kill, seconds)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec.json import encode
 
@@ -59,7 +60,7 @@ class Quarantine:
         self.policies = policies
         self.loop = Loop("quarantine", self._tick)
         self._wanted = False
-        self._children: dict[ChildProcess, float] = {}
+        self._children: dict[ChildProcess, float] = {}  # and when the trial of each has begun, or will at the latest
         self._ends: set[asyncio.Task[None]] = set()
         self._not_before = 0.0
         self._failures = 0
@@ -116,7 +117,7 @@ class Quarantine:
             self._wanted = True  # the system refuses it for now: the suspects still have to run
             raise
         now = self.machine.monotonic()
-        self._children[child] = now
+        self._children[child] = now + limits.QUARANTINE_UP_SECONDS
         self._not_before = now + limits.QUARANTINE_SPACING_SECONDS
         end = asyncio.create_task(self._until_its_end(child), name="perdure quarantine")
         self._ends.add(end)
@@ -138,7 +139,8 @@ class Quarantine:
         return max(place, self._not_before) - now
 
     async def _until_its_end(self, child: ChildProcess) -> None:
-        code = await minded(child, patience(self.options.lease_seconds, self.options.beat_seconds))
+        silence = patience(self.options.lease_seconds, self.options.beat_seconds)
+        code = await minded(child, silence, partial(self._up, child))
         del self._children[child]
         self._not_before = 0.0
         if code == EXIT_HUNG:
@@ -151,6 +153,11 @@ class Quarantine:
         elif code < 0:
             log.warning("a quarantine worker was killed by signal %d, likely because of a suspect that it ran", -code)
         self._failures = self._failures if code > 0 and code != EXIT_HUNG else 0
+        self.loop.wake()
+
+    def _up(self, child: ChildProcess) -> None:
+        """A child runs: its trial begins now. Before, it could not take a suspect, and another would be as slow."""
+        self._children[child] = self.machine.monotonic()
         self.loop.wake()
 
     def command(self) -> list[str]:
