@@ -6,6 +6,7 @@ It only tells whether another worker is worth waiting for: nothing that is recor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from types import CodeType, FunctionType
@@ -29,6 +30,7 @@ def _functions(one: Any) -> Iterable[Any]:
     return [getattr(one, "function", one)] if machine is None else machine.functions
 
 
+@lru_cache(maxsize=4096)
 def _told(code: CodeType) -> str:
     """Everything that a code object does, in one text; not where it stands in its file."""
     parts = [_told(one) if isinstance(one, CodeType) else _plain(one) for one in code.co_consts]

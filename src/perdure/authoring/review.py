@@ -64,7 +64,7 @@ class _LookedAt:
     read: Set[str]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _looked_at(code: CodeType) -> _LookedAt | None:
     """This of the code, if its source can be had. It is the same for every engine that the workflow is added to."""
     try:

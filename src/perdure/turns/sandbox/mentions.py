@@ -91,7 +91,7 @@ def _mentions(code: CodeType, names: Mapping[str, Any], cells: Mapping[str, Any]
             yield owner, name, value
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _instructions(code: CodeType) -> Sequence[tuple[str, Any]]:
     """What the code does: names and arguments of its instructions. A workflow is looked at anew for each engine."""
     every = ((instruction.opname, instruction.argval) for instruction in dis.get_instructions(code))
