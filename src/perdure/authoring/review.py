@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType, NoneType
 from typing import Any, TypeAlias
 
 from perdure.authoring import clock_fields
@@ -33,6 +33,8 @@ _PLAIN = (
     ast.keyword, ast.Tuple, ast.expr_context,
 )  # fmt: skip
 """The nodes of a body that does nothing but await steps."""
+_NEVER_ASKED = (type, FunctionType, BuiltinFunctionType, NoneType)
+"""What most calls call: to ask these whether they have all that an Askable has takes long."""
 _told: set[tuple[str, int, str]] = set()
 
 
@@ -101,7 +103,8 @@ class _Names:
     def asked(self, node: ast.AST | None) -> Askable | None:
         """The step or the child that the expression asks for, if it is such a call."""
         value = self.value(node.func) if isinstance(node, ast.Call) else None
-        return value if isinstance(value, Askable) and not isinstance(value, type) else None
+        never = value is _UNKNOWN or isinstance(value, _NEVER_ASKED)
+        return None if never or not isinstance(value, Askable) else value
 
 
 def _made(names: _Names, looked_at: _LookedAt) -> Iterator[tuple[type, ast.Call]]:

@@ -17,7 +17,8 @@ import time
 import uuid
 import warnings
 from _thread import allocate_lock, get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -86,17 +87,29 @@ def build() -> None:
             _built = True
 
 
-def originals() -> list[tuple[Any, str]]:
-    """The functions that are overridden, each as it was and as its override, with its name."""
+def originals() -> Mapping[int, str]:
+    """The ids of the functions that are overridden, each as it was and as its override, with its name.
+
+    They are asked for with each workflow that an engine is given, so they are kept as soon as all overrides stand.
+    """
+    return _overridden() if _built else _named()
+
+
+@cache
+def _overridden() -> Mapping[int, str]:
+    return _named()
+
+
+def _named() -> Mapping[int, str]:
     names = [("time", name) for name in (*_SECONDS, *_NANOSECONDS, *_CALENDAR, "sleep", "clock_gettime")]
     names += [("random", name) for name in _CHANCE]
     names += [("asyncio", "as_completed"), ("os", "urandom"), ("os", "getrandom")]
     names += [("uuid", name) for name in _MACHINE_IDS]
-    found = []
+    found = {}
     for module, name in names:
         function = getattr(sys.modules[module], name, None)  # all are imported above
         if function is not None:
-            found += [(function, f"{module}.{name}"), (getattr(function, "__wrapped__", function), f"{module}.{name}")]
+            found[id(function)] = found[id(getattr(function, "__wrapped__", function))] = f"{module}.{name}"
     return found
 
 

@@ -23,7 +23,7 @@ def check(function: FunctionType, what: str) -> list[FunctionType]:
 
     That is so if it reads the clock, or names a resource that is open already. Returns all functions that were read.
     """
-    bypasses = {id(original): name for original, name in overrides.originals()}
+    bypasses = overrides.originals()
     read = {function.__code__: function}
     for code, owner, name, value in mentions(function):
         if isinstance(owner, type) and issubclass(owner, date) and name in READERS:
