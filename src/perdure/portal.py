@@ -277,6 +277,8 @@ class BlockingEngine:
     webhook = blocking(Client.webhook)
     list = blocking(Client.list)
     count = blocking(Client.count)
+    board = blocking(Client.board)
+    failures = blocking(Client.failures)
     metrics = blocking(_metrics)
 
     def run(self, function: AsyncVerb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
