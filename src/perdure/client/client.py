@@ -21,6 +21,7 @@ from perdure.client.finding.failures import FAILED, FailureGroup, grouped
 from perdure.client.finding.finder import Finder
 from perdure.client.handle import Handle
 from perdure.client.local_worker import LocalWorker, NoWorker
+from perdure.client.operations import Operations
 from perdure.client.parts import ClientParts, Doors
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
@@ -53,9 +54,9 @@ R = TypeVar("R")
 class Client:
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
-    The verbs for a single process are methods of its handle; those for schedules, queues, circuit breakers,
-    automatic recovery and the store's clock are methods of ``schedules``, ``queues``, ``breakers``, ``recovery`` and
-    ``clock``.
+    The verbs for a single process are methods of its handle; those for schedules, operations, queues, circuit breakers,
+    automatic recovery and the store's clock are methods of ``schedules``, ``operations``, ``queues``, ``breakers``,
+    ``recovery`` and ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -75,6 +76,7 @@ class Client:
         self.breakers = Breakers(store)
         self.clock = Timekeeping(store)
         self.schedules = Schedules(self)
+        self.operations = Operations(self)
         self.reply_addresses = ReplyAddresses(self)
         self.local: LocalWorker = local or NoWorker()
         self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local, registry)
