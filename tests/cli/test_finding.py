@@ -50,3 +50,23 @@ def test_a_query_that_is_wrong_is_shown_where(terminal: Terminal) -> None:
     for command in (("ps", "--where"), ("failures",), ("board",)):
         said = terminal(*command, "stats = failed")
         assert said.code == 2 and "Did you mean 'status'" in said.err
+
+
+def test_an_operation_is_previewed_started_and_looked_at(terminal: Terminal, working: Working) -> None:
+    working(some)
+    query = "kind = refusal"
+    said = terminal("operation", "start", "retry", query, "--dry-run")
+    assert said.code == 0 and said.has("retry: 2 processes")
+    assert terminal("operation", "ls").has("there has been no operation")
+    said = terminal("operation", "start", "retry", query, "--watch", "0s", "--why", "the bread is here")
+    assert said.code == 0
+    id = said.out.split()[2].rstrip(";")
+
+    async def ended(engine: Engine) -> None:
+        await engine.operations.handle(id).result(10)
+
+    working(ended)
+    assert terminal("operation", "show", id).has("done", "2 processes")
+    assert terminal("operation", "ls").has(id, "done 2")
+    assert terminal("operation", "pause", id).code == 1, "it has ended"
+    assert terminal("operation", "start", "retyr", query).code == 2

@@ -36,7 +36,7 @@ async def test_all_that_fit_are_commanded_once_and_counted(opened: Open, monkeyp
     preview = await engine.operations.preview("retry", FAILED)
     assert (preview.would, preview.left_out, len(preview.sample)) == (10, {}, 10)
     assert await statuses(engine) == {"failed": 10}, "nothing was written"
-    operation = await engine.operations.run("retry", FAILED, watch=0, who="ann", why="the bank is back")
+    operation = await engine.operations.start("retry", FAILED, watch=0, who="ann", why="the bank is back")
     outcome = await operation.result(LIMIT)
     assert (outcome.phase, outcome.done, outcome.relapsed, outcome.left_out) == ("done", 10, 0, {})
     for n in range(10):
@@ -54,7 +54,7 @@ async def test_what_comes_back_is_counted_and_not_commanded_again(
     monkeypatch.setattr(machine, "PORTION", 2)
     engine = await after_an_outage(opened, 6)
     bank.never |= {"A-1", "A-4"}
-    operation = await engine.operations.run("retry", FAILED, watch=0.3)
+    operation = await engine.operations.start("retry", FAILED, watch=0.3)
     outcome = await operation.result(LIMIT)
     assert (outcome.done, outcome.relapsed) == (6, 2)
     assert set(bank.charged.values()) == {2}
@@ -63,7 +63,7 @@ async def test_what_comes_back_is_counted_and_not_commanded_again(
 async def test_a_canary_that_relapses_stops_it_until_it_is_resumed(opened: Open) -> None:
     engine = await after_an_outage(opened, 8)
     bank.down.set()
-    operation = await engine.operations.run("retry", FAILED, canary=3, watch=0.2)
+    operation = await engine.operations.start("retry", FAILED, canary=3, watch=0.2)
     await until_row(engine, operation.id, lambda row: b'"stopped":"3 of 3' in (row.state or b""))
     assert sum(bank.charged.values()) == 8 + 3
     bank.down.clear()
@@ -75,14 +75,14 @@ async def test_a_canary_that_relapses_stops_it_until_it_is_resumed(opened: Open)
 
 async def test_a_canary_that_does_well_lets_the_others_follow(opened: Open) -> None:
     engine = await after_an_outage(opened, 8)
-    outcome = await (await engine.operations.run("retry", FAILED, canary=2, watch=0.1)).result(LIMIT)
+    outcome = await (await engine.operations.start("retry", FAILED, canary=2, watch=0.1)).result(LIMIT)
     assert (outcome.phase, outcome.done, outcome.relapsed) == ("done", 8, 0)
 
 
 async def test_it_is_paused_resumed_and_aborted(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PORTION", 1)
     engine = await after_an_outage(opened, 5)
-    operation = await engine.operations.run("retry", FAILED, rate=0.01)
+    operation = await engine.operations.start("retry", FAILED, rate=0.01)
     await until_row(engine, operation.id, lambda row: b'"done":1' in (row.state or b""))
     await operation.pause("lunch")
     assert (await operation.status()).paused == "lunch"
@@ -101,14 +101,14 @@ async def test_what_does_not_fit_the_command_is_left_out_and_said_so(opened: Ope
     preview = await engine.operations.preview("resume", "kind = payment")
     assert preview.would == 0 and sum(preview.left_out.values()) == 3
     [why] = preview.left_out
-    outcome = await (await engine.operations.run("resume", "kind = payment", watch=0)).result(LIMIT)
+    outcome = await (await engine.operations.start("resume", "kind = payment", watch=0)).result(LIMIT)
     assert (outcome.done, outcome.left_out) == (0, {why: 3})
 
 
 async def test_what_has_changed_since_is_left_alone(opened: Open) -> None:
     engine = await after_an_outage(opened, 3)
     frozen = await engine.store.now()
-    plan = machine.Plan("retry", FAILED)
+    plan = machine.OperationPlan("retry", FAILED)
     handle = await engine.handle(bank.payment, "A-1")
     bank.never.add("A-1")
     await handle.retry(who="bob")
@@ -140,4 +140,4 @@ async def test_a_plan_that_cannot_be_meant_is_refused(opened: Open, given: dict[
     engine, _ = await opened()
     plan: dict[str, object] = {"verb": "retry", "where": "status = failed", **given}
     with pytest.raises(InvalidInput, match=says):
-        await engine.operations.run(**plan)  # type: ignore[arg-type]
+        await engine.operations.start(**plan)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.edit import edit
 from perdure.cli.failures import board, failures
+from perdure.cli.operation import operation
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
 from perdure.cli.queue import queue
@@ -71,6 +72,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.terminate,
         commands.fail,
         commands.repair,
+        operation,
         removal.rm,
         removal.key,
     ),

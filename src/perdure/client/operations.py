@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from perdure.authoring.operation.machine import KIND, OperationMachine
-from perdure.authoring.operation.plan import Carried, Outcome, Plan, Selected
+from perdure.authoring.operation.plan import Carried, OperationPlan, OperationStatus, Selected
 from perdure.client import validation
 from perdure.client.finding.fields import Candidate
 from perdure.client.finding.finder import Finder
 from perdure.client.finding.grammar import parsed
 from perdure.client.handle import Handle
+from perdure.client.parts import ClientParts
 from perdure.clock import Duration, in_seconds
-from perdure.errors import IllegalMove, InvalidInput, PerdureError, ProcessNotFound
+from perdure.errors import IllegalMove, InvalidInput, PerdureError
 from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.event import Event
 from perdure.kernel.names import id_bytes, id_text, near
@@ -31,7 +32,7 @@ from perdure.store.base import Search
 if TYPE_CHECKING:
     from perdure.client.client import Client
 
-AT_ONCE = 50
+AT_ONCE = 200
 """How many processes of a portion are commanded side by side."""
 EVENTS = 100
 """How many of a process's last events are looked at for a command of the operation."""
@@ -47,12 +48,17 @@ class _Tried(PerdureError):
 
 
 class _Ordered(Handle[Any]):
-    """A handle whose commands are carried out only if the process has not changed since; or are only tried."""
+    """A handle whose commands are carried out only if the process has not changed since; or are only tried.
 
-    __slots__ = ("dry", "frozen")
+    The row was read with those of many others at ``now``: it is read again only if it has changed.
+    """
 
-    def __init__(self, client: Client, id: bytes, frozen: int, *, dry: bool) -> None:
-        super().__init__(client.parts, id, known=False)
+    __slots__ = ("dry", "frozen", "now", "row")
+
+    def __init__(self, parts: ClientParts, row: Process, now: int, frozen: int, *, dry: bool) -> None:
+        super().__init__(parts, row.id, known=False)
+        self.row = row
+        self.now = now
         self.frozen = frozen
         self.dry = dry
 
@@ -65,11 +71,15 @@ class _Ordered(Handle[Any]):
                 raise _Tried
             return commit
 
-        await super()._order(judged, read=read)
+        row = self.row
+        events = row.events if read else 0
+        history = await self._parts.store.history(row.id, row.run, limit=events) if events else ()
+        if not await self._carried_out(row, history, judged, self.now):
+            await super()._order(judged, read=read)
 
 
-Verb = Callable[[Handle[Any], Plan, Mapping[str, str]], Awaitable[Any]]
-VERBS: Mapping[str, Verb] = {
+_Command = Callable[[Handle[Any], OperationPlan, Mapping[str, str]], Awaitable[Any]]
+VERBS: Mapping[str, _Command] = {
     "retry": lambda handle, plan, said: handle.retry(**said),
     "restart": lambda handle, plan, said: handle.restart(**said),
     "restart-from": lambda handle, plan, said: handle.restart_from(plan.step, **said),
@@ -99,14 +109,14 @@ class OperationHandle:
     """One operation: paused, resumed, aborted, and waited for."""
 
     def __init__(self, client: Client, id: str) -> None:
-        self._handle: Handle[Any] = client.process(id, Outcome)
+        self._handle: Handle[Any] = client.process(id, OperationStatus)
         self._client = client
         self.id = id
 
-    async def status(self) -> Outcome:
+    async def status(self) -> OperationStatus:
         """What has become of it until now. Raises ProcessNotFound."""
         row = await self._client.row(self.id)
-        return _outcome(row) or Outcome("waits for a worker")
+        return _outcome(row) or OperationStatus("waits for a worker")
 
     async def pause(self, why: str = "") -> None:
         """Do nothing more after the portion under way, until it is resumed. Raises CallRefused if it has ended."""
@@ -120,15 +130,15 @@ class OperationHandle:
         """Command nothing more, for good; what was commanded stays so. Raises CallRefused if it has ended."""
         await self._handle.call(OperationMachine.abort, why)
 
-    async def result(self, timeout: Duration | None = None) -> Outcome:
+    async def result(self, timeout: Duration | None = None) -> OperationStatus:
         """Wait for its end."""
-        outcome: Outcome = await self._handle.result(timeout)
+        outcome: OperationStatus = await self._handle.result(timeout)
         return outcome
 
 
-def _outcome(row: Process) -> Outcome | None:
+def _outcome(row: Process) -> OperationStatus | None:
     """What the row of an operation says, if it says something yet."""
-    return None if not has_begun(row.state) else json.decode(row.state or b"{}", type=Outcome)
+    return None if not has_begun(row.state) else json.decode(row.state or b"{}", type=OperationStatus)
 
 
 class Operations:
@@ -143,22 +153,22 @@ class Operations:
         Each is judged as the command itself would judge it. Raises InvalidInput.
         """
         validation.outside_a_turn()
-        plan = checked(Plan(verb, where, step))
+        plan = checked(OperationPlan(verb, where, step))
         now = await self._client.store.now()
         left_out: Counter[str] = Counter()
         would: list[str] = []
         number = 0
         async for page in self._finder(plan, None).candidates():
-            for some in _portions([id_text(one.row.id) for one in page], AT_ONCE):
-                for id, why in zip(some, await self._each(plan, "", now, some, dry=True), strict=True):
-                    if why:
-                        left_out[why] += 1
-                        continue
-                    number += 1
-                    would += [id] if len(would) < SAMPLES else []
+            rows = [one.row for one in page]
+            for row, why in zip(rows, await self._each(plan, "", now, rows, dry=True), strict=True):
+                if why:
+                    left_out[why] += 1
+                    continue
+                number += 1
+                would += [id_text(row.id)] if len(would) < SAMPLES else []
         return Preview(number, dict(left_out), would)
 
-    async def run(
+    async def start(
         self,
         verb: str,
         where: str,
@@ -181,7 +191,7 @@ class Operations:
         """
         validation.outside_a_turn()
         validation.sender(who, why, "client")
-        plan = checked(Plan(verb, where, step, rate, canary, stop_at, in_seconds(watch), who, why))
+        plan = checked(OperationPlan(verb, where, step, rate, canary, stop_at, in_seconds(watch), who, why))
         id = id_text(self._client.machine.new_id())
         frozen = await self._client.store.now()
         attributes = {"verb": verb}
@@ -194,15 +204,15 @@ class Operations:
         """The operation with this id."""
         return OperationHandle(self._client, id)
 
-    async def list(self, limit: int = 100) -> builtins.list[tuple[str, Outcome]]:
+    async def list(self, limit: int = 100) -> builtins.list[tuple[str, OperationStatus]]:
         """The operations that there are, the newest first: their ids, and what has become of each."""
         validation.outside_a_turn()
         rows = await self._client.store.search(validation.search(Search(kind=KIND, limit=limit)))
-        return [(id_text(row.id), _outcome(row) or Outcome("waits for a worker")) for row in rows]
+        return [(id_text(row.id), _outcome(row) or OperationStatus("waits for a worker")) for row in rows]
 
     # -- for the operation's own process -------------------------------------------------------------------------
 
-    async def select(self, plan: Plan, frozen: int, before: str | None, most: int) -> Selected:
+    async def select(self, plan: OperationPlan, frozen: int, before: str | None, most: int) -> Selected:
         """The next processes that fit the plan and have not changed since ``frozen``."""
         found: builtins.list[Candidate] = []
         async for page in self._finder(plan, before).candidates():
@@ -212,14 +222,19 @@ class Operations:
                 return Selected(chosen, chosen[-1])
         return Selected([id_text(one.row.id) for one in found], None)
 
-    async def carry_out(self, plan: Plan, operation: str, frozen: int, processes: builtins.list[str]) -> Carried:
+    async def carry_out(
+        self, plan: OperationPlan, operation: str, frozen: int, processes: builtins.list[str]
+    ) -> Carried:
         """Give each its command, once: one that has it already, from a try that was cut off, counts as done."""
-        left_out: Counter[str] = Counter()
-        for some in _portions(processes, AT_ONCE):
-            left_out.update(why for why in await self._each(plan, operation, frozen, some) if why)
-        return Carried(len(processes) - left_out.total(), dict(left_out))
+        ids = tuple(map(id_bytes, processes))
+        rows = await self._client.store.search(Search(ids=ids, limit=len(ids)))
+        left_out = Counter(why for why in await self._each(plan, operation, frozen, rows) if why)
+        done = len(rows) - left_out.total()
+        if len(rows) < len(ids):
+            left_out["it was removed"] += len(ids) - len(rows)
+        return Carried(done, dict(left_out))
 
-    async def relapsed(self, plan: Plan, operation: str, frozen: int) -> int:
+    async def relapsed(self, plan: OperationPlan, operation: str, frozen: int) -> int:
         """How many fit the plan's query again since the operation has commanded them."""
         number = 0
         async for page in self._finder(plan, None).candidates():
@@ -228,29 +243,30 @@ class Operations:
                 number += sum(await asyncio.gather(*(self._commanded(row, operation) for row in some)))
         return number
 
-    def _finder(self, plan: Plan, before: str | None) -> Finder:
+    def _finder(self, plan: OperationPlan, before: str | None) -> Finder:
         search = Search(tasks=True, before_id=None if before is None else id_bytes(before))
         return Finder(self._client.store, search, plan.where)
 
     async def _each(
-        self, plan: Plan, operation: str, frozen: int, processes: Sequence[str], *, dry: bool = False
+        self, plan: OperationPlan, operation: str, frozen: int, rows: Sequence[Process], *, dry: bool = False
     ) -> builtins.list[str]:
         """For each an empty text if it was commanded, or why not."""
-        told = (self._one(plan, operation, frozen, id_bytes(one), dry=dry) for one in processes)
-        return builtins.list(await asyncio.gather(*told))
+        told: builtins.list[str] = []
+        for some in _portions(rows, AT_ONCE):
+            now = await self._client.store.now()
+            ordered = (_Ordered(self._client.parts, row, now, frozen, dry=dry) for row in some)
+            told += await asyncio.gather(*(self._one(plan, operation, handle) for handle in ordered))
+        return told
 
-    async def _one(self, plan: Plan, operation: str, frozen: int, id: bytes, *, dry: bool) -> str:
-        handle = _Ordered(self._client, id, frozen, dry=dry)
+    async def _one(self, plan: OperationPlan, operation: str, handle: _Ordered) -> str:
         said = {"who": plan.who, "why": plan.why, "origin": _origin(operation)}
         try:
             await VERBS[plan.verb](handle, plan, said)
         except _Tried:
             return ""
         except _Changed as why:
-            row = await self._client.row(id)
+            row = await self._client.row(handle.id_bytes)
             return "" if operation and await self._commanded(row, operation) else str(why)
-        except ProcessNotFound:
-            return "it was removed"
         except PerdureError as why:
             return str(why)
         return ""
@@ -272,7 +288,7 @@ def _portions(every: Sequence[Any], size: int) -> Any:
     return iter(lambda: tuple(islice(rest, size)), ())
 
 
-def checked(plan: Plan) -> Plan:
+def checked(plan: OperationPlan) -> OperationPlan:
     """The plan, if it can be carried out; raises InvalidInput."""
     if plan.verb not in VERBS:
         raise InvalidInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import asdict
 
 from perdure.authoring.machine import Machine, call, complete, field, init, run_now, schedule, suspend, timer
-from perdure.authoring.operation.plan import Outcome, Plan, Selected, carry_out, look_back, select
+from perdure.authoring.operation.plan import OperationPlan, OperationStatus, Selected, carry_out, look_back, select
 from perdure.kernel.names import LIBRARY
 
 KIND = f"{LIBRARY}operation"
@@ -20,7 +20,7 @@ class OperationMachine(Machine, name=KIND):
     ``relapsed`` those that came back. ``frozen`` is the time since which a process must not have changed.
     """
 
-    plan: Plan
+    plan: OperationPlan
     id: str
     frozen: int
     phase: str = "running"
@@ -32,7 +32,7 @@ class OperationMachine(Machine, name=KIND):
     relapsed: int = 0
 
     @init
-    def made(self, plan: Plan, id: str, frozen: int) -> None:
+    def made(self, plan: OperationPlan, id: str, frozen: int) -> None:
         """Begin, with the canary if there is one."""
         self.plan, self.id, self.frozen = plan, id, frozen
         self.phase = "canary" if plan.canary else "running"
@@ -67,9 +67,9 @@ class OperationMachine(Machine, name=KIND):
         complete(asdict(self.outcome))
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> OperationStatus:
         """What has become of it until now."""
-        return Outcome(self.phase, self.done, self.relapsed, self.left_out, self.paused, self.stopped)
+        return OperationStatus(self.phase, self.done, self.relapsed, self.left_out, self.paused, self.stopped)
 
     async def _portion(self, most: int) -> None:
         chosen: Selected = await select(self.plan, self.frozen, self.before, most)

@@ -11,7 +11,7 @@ from perdure.authoring.step import step
 from perdure.kernel.retry import Retry
 
 
-class Plan(Struct, frozen=True, omit_defaults=True):
+class OperationPlan(Struct, frozen=True, omit_defaults=True):
     """What an operation does: ``verb`` to all processes that fit the query ``where``.
 
     ``step`` is for verbs that need one. ``rate`` is how many processes a second it does at most. ``canary`` processes
@@ -30,7 +30,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     why: str = ""
 
 
-class Outcome(Struct, frozen=True):
+class OperationStatus(Struct, frozen=True):
     """What has become of an operation.
 
     ``phase`` is canary, watching the canary, running, watching, done, stopped or aborted. ``done`` counts commanded
@@ -71,13 +71,13 @@ class OperatingEngine(Protocol):
 class Operating(Protocol):
     """What selects and commands processes: ``engine.operations``."""
 
-    async def select(self, plan: Plan, frozen: int, before: str | None, most: int) -> Selected:
+    async def select(self, plan: OperationPlan, frozen: int, before: str | None, most: int) -> Selected:
         """The next processes that fit the plan and have not changed since ``frozen``."""
 
-    async def carry_out(self, plan: Plan, operation: str, frozen: int, processes: list[str]) -> Carried:
+    async def carry_out(self, plan: OperationPlan, operation: str, frozen: int, processes: list[str]) -> Carried:
         """Give each its command, once."""
 
-    async def relapsed(self, plan: Plan, operation: str, frozen: int) -> int:
+    async def relapsed(self, plan: OperationPlan, operation: str, frozen: int) -> int:
         """How many fit the plan's query again since the operation has commanded them."""
 
 
@@ -89,21 +89,21 @@ def _operations() -> Any:
 
 
 @step(name="perdure/select", retry=_UNTIL_IT_SUCCEEDS, timeout=3600)
-async def select(plan: Plan, frozen: int, before: str | None, most: int) -> Selected:
+async def select(plan: OperationPlan, frozen: int, before: str | None, most: int) -> Selected:
     """Which processes come next."""
     operating: Operating = _operations()
     return await operating.select(plan, frozen, before, most)
 
 
 @step(name="perdure/carry out", retry=_UNTIL_IT_SUCCEEDS, timeout=3600)
-async def carry_out(plan: Plan, operation: str, frozen: int, processes: list[str]) -> Carried:
+async def carry_out(plan: OperationPlan, operation: str, frozen: int, processes: list[str]) -> Carried:
     """Command them. Run again, it counts those that it has commanded before, and does not command them twice."""
     operating: Operating = _operations()
     return await operating.carry_out(plan, operation, frozen, processes)
 
 
 @step(name="perdure/look back", retry=_UNTIL_IT_SUCCEEDS, timeout=3600)
-async def look_back(plan: Plan, operation: str, frozen: int) -> int:
+async def look_back(plan: OperationPlan, operation: str, frozen: int) -> int:
     """How many have come back to where they were."""
     operating: Operating = _operations()
     return await operating.relapsed(plan, operation, frozen)
