@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 
 from perdure import settings
 from perdure.authoring import isolation
+from perdure.authoring.operation.machine import OperationMachine
 from perdure.authoring.registry import Registry
 from perdure.authoring.schedule.machine import ScheduleMachine
 from perdure.authoring.step_policies import StepPolicies
@@ -44,7 +45,7 @@ from perdure.store.sealed.offload import Offload
 from perdure.store.url import sealed, store_for
 from perdure.telemetry import Telemetry
 
-_OWN = (ScheduleMachine.__machine__, webhook)
+_OWN = (ScheduleMachine.__machine__, OperationMachine.__machine__, webhook)
 """The library's own workflows, which every worker hosts."""
 
 

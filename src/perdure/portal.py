@@ -20,6 +20,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.client.blocking import (
     AsyncVerb,
     BlockingBreakers,
+    BlockingOperations,
     BlockingPart,
     BlockingQueues,
     BlockingRecovery,
@@ -223,6 +224,7 @@ class BlockingEngine:
         self.schedules = BlockingSchedules(self)
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
+        self.operations = BlockingOperations(self, lambda engine: engine.operations)
 
     @overload
     def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...
@@ -277,6 +279,8 @@ class BlockingEngine:
     webhook = blocking(Client.webhook)
     list = blocking(Client.list)
     count = blocking(Client.count)
+    board = blocking(Client.board)
+    failures = blocking(Client.failures)
     metrics = blocking(_metrics)
 
     def run(self, function: AsyncVerb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -16,6 +16,8 @@ from perdure.cli.breaker import breaker
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.edit import edit
+from perdure.cli.failures import board, failures
+from perdure.cli.operation import operation
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
 from perdure.cli.queue import queue
@@ -55,7 +57,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
     "Starting": (start, commands.signal, call),
-    "Looking": (inspect.ps, inspect.show, inspect.history, tree, values, workers),
+    "Looking": (inspect.ps, inspect.show, inspect.history, tree, values, board, failures, workers),
     "Repairing": (
         commands.retry,
         commands.hold,
@@ -70,6 +72,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.terminate,
         commands.fail,
         commands.repair,
+        operation,
         removal.rm,
         removal.key,
     ),

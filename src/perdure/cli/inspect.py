@@ -44,6 +44,7 @@ async def ps(
     attribute: Attributes = None,
     roots: Switch = False,
     since: str | None = None,
+    where: str = "",
     before: str | None = None,
     limit: int = 20,
     wide: Switch = False,
@@ -69,6 +70,8 @@ async def ps(
         Only processes that no other process has started.
     since
         Only processes started within this time: 90s, 15m, 2h, 7d.
+    where
+        Only processes that fit this query: "error = CardRefused and age < 2d".
     before
         Only processes older than the one with this id: the next page.
     limit
@@ -89,15 +92,17 @@ async def ps(
             limit=limit,
         )
         await warn(engine)
-        await _list(engine, search, wide=wide, json=json, now=instant(now))
+        await _list(engine, search, where, wide=wide, json=json, now=instant(now))
 
 
-async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: datetime) -> None:
+async def _list(engine: Engine, search: Search, where: str, *, wide: bool, json: bool, now: datetime) -> None:
     if json:
-        output.show_json(await engine.list(search))
+        output.show_json(await engine.list(search, where=where))
         return
-    counts = await engine.count(replace(search, before_id=None))  # of all pages
-    views = await engine.list(search)  # after the counts: nothing is counted as ended that is listed as running
+    counts = await engine.count(replace(search, before_id=None), where=where)  # of all pages
+    views = await engine.list(
+        search, where=where
+    )  # after the counts: nothing is counted as ended that is listed as running
     if not counts:
         output.show("no such process")
         return

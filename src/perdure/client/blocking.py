@@ -1,4 +1,4 @@
-"""The parts of a blocking engine that have verbs of their own: queues, circuit breakers, automatic recovery."""
+"""The parts of a blocking engine that have verbs of their own: queues, breakers, recovery, operations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from perdure.client.breakers import Breakers
+from perdure.client.operations import OperationHandle, Operations
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
 
@@ -65,3 +66,42 @@ class BlockingRecovery(BlockingPart[Recovery]):
     state = blocking(Recovery.state)
     pause = blocking(Recovery.pause)
     resume = blocking(Recovery.resume)
+
+
+class BlockingOperationHandle:
+    """What ``run`` and ``handle`` of :class:`BlockingOperations` give: an :class:`OperationHandle` that blocks."""
+
+    def __init__(self, engine: Runs, handle: OperationHandle) -> None:
+        self._engine = engine
+        self._handle = handle
+        self.id = handle.id
+
+    def run(self, verb: AsyncVerb[OperationHandle, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a verb of :class:`OperationHandle` on the engine's event loop."""
+        return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
+
+    status = blocking(OperationHandle.status)
+    pause = blocking(OperationHandle.pause)
+    resume = blocking(OperationHandle.resume)
+    abort = blocking(OperationHandle.abort)
+    result = blocking(OperationHandle.result)
+
+
+class BlockingOperations(BlockingPart[Operations]):
+    """What ``operations`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Operations`, blocking."""
+
+    preview = blocking(Operations.preview)
+    list = blocking(Operations.list)
+
+    def start(self, verb: str, where: str, **settings: Any) -> BlockingOperationHandle:
+        """Start an operation: see :meth:`Operations.start`."""
+        started = self._engine.run(lambda engine: self._part(engine).start(verb, where, **settings))
+        return BlockingOperationHandle(self._engine, started)
+
+    def handle(self, id: str) -> BlockingOperationHandle:
+        """The operation with this id."""
+        return BlockingOperationHandle(self._engine, self._engine.run(lambda engine: _handle(self._part(engine), id)))
+
+
+async def _handle(operations: Operations, id: str) -> OperationHandle:
+    return operations.handle(id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -15,8 +16,12 @@ from perdure.client import validation
 from perdure.client.answers import Answers
 from perdure.client.breakers import Breakers
 from perdure.client.clock import Timekeeping
+from perdure.client.finding.board import UNFINISHED, BoardLine, board
+from perdure.client.finding.failures import FAILED, FailureGroup, grouped
+from perdure.client.finding.finder import Finder
 from perdure.client.handle import Handle
 from perdure.client.local_worker import LocalWorker, NoWorker
+from perdure.client.operations import Operations
 from perdure.client.parts import ClientParts, Doors
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
@@ -49,9 +54,9 @@ R = TypeVar("R")
 class Client:
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
-    The verbs for a single process are methods of its handle; those for schedules, queues, circuit breakers,
-    automatic recovery and the store's clock are methods of ``schedules``, ``queues``, ``breakers``, ``recovery`` and
-    ``clock``.
+    The verbs for a single process are methods of its handle; those for schedules, operations, queues, circuit breakers,
+    automatic recovery and the store's clock are methods of ``schedules``, ``operations``, ``queues``, ``breakers``,
+    ``recovery`` and ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -71,6 +76,7 @@ class Client:
         self.breakers = Breakers(store)
         self.clock = Timekeeping(store)
         self.schedules = Schedules(self)
+        self.operations = Operations(self)
         self.reply_addresses = ReplyAddresses(self)
         self.local: LocalWorker = local or NoWorker()
         self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local, registry)
@@ -292,18 +298,43 @@ class Client:
         """The stored row of a process; raises ProcessNotFound."""
         return await self.parts.row(validation.reference(process))
 
-    async def list(self, search: Search | None = None) -> Sequence[ProcessView]:
-        """The processes that fit the search, newest first, at most ``search.limit`` (100). Raises InvalidInput."""
-        validation.outside_a_turn()
-        return await views(self.store, await self.store.search(validation.search(search)))
+    async def list(self, search: Search | None = None, *, where: str = "") -> Sequence[ProcessView]:
+        """The processes that fit the search, newest first, at most ``search.limit`` (100). Raises InvalidInput.
 
-    async def count(self, search: Search | None = None) -> dict[str, dict[str, int]]:
-        """How many processes fit the search, by kind, then by status: ``{"order": {"running": 3}}``."""
+        ``where`` is a query, which they must fit too: ``"status = failed and error = CardRefused and age < 2d"``.
+        """
         validation.outside_a_turn()
+        search = validation.search(search)
+        found = await (Finder(self.store, search, where).first() if where else self.store.search(search))
+        return await views(self.store, found)
+
+    async def count(self, search: Search | None = None, *, where: str = "") -> dict[str, dict[str, int]]:
+        """How many processes fit the search and the query, by kind, then by status: ``{"order": {"running": 3}}``."""
+        validation.outside_a_turn()
+        search = validation.search(search)
+        numbers = await (Finder(self.store, search, where).counts() if where else self.store.count(search))
         counts: dict[str, dict[str, int]] = {}
-        for kind, status, number in await self.store.count(validation.search(search)):
+        for kind, status, number in numbers:
             counts.setdefault(kind, {})[status.value] = number
         return counts
+
+    async def board(self, where: str = "", *, kind: str | None = None) -> builtins.list[BoardLine]:
+        """The unfinished processes by kind and by who moves them next, with how many are overdue. Raises InvalidInput.
+
+        Queued steps are among them. All are read, so that every count is right.
+        """
+        validation.outside_a_turn()
+        search = validation.search(Search(kind=kind, statuses=UNFINISHED, tasks=True))
+        return await board(self.store, search, where)
+
+    async def failures(self, where: str = "", *, kind: str | None = None) -> builtins.list[FailureGroup]:
+        """The failed and broken processes in groups, each of one cause, the largest first; ``where`` narrows them.
+
+        What is broken or failed is read as a whole, so that every count is right. Raises InvalidInput.
+        """
+        validation.outside_a_turn()
+        search = validation.search(Search(kind=kind, statuses=FAILED, tasks=True))
+        return await grouped(self.store, search, where)
 
 
 def _check_existing(process: Process, answer: StartAnswer) -> None:

@@ -83,7 +83,7 @@ def _progress(raw: bytes | None) -> dict[str, Any] | None:
         return None
 
 
-def _own(attributes: Any) -> Any:
+def own_attributes(attributes: Any) -> Any:
     """The attributes that the process was given, without its reply address."""
     if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:
         return attributes
@@ -138,7 +138,7 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoa
         error=None if process.error is None else Failure.shown(process.error),
         state=value(shown(process.state)),
         progress=_progress(process.progress),
-        attributes=_own(value(process.attributes)),
+        attributes=own_attributes(value(process.attributes)),
         code=str(process.code),
         owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),
         reply_to=None if receiver is None else id_text(receiver),

@@ -27,8 +27,9 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     ``attempts`` counts executions. ``trace`` is the end of the stack trace (at most 8 KiB). ``undone`` are the steps
     that the process has undone, in that order (``charge:1``: name and place); ``owed`` are those that it has not.
     ``declared`` names the class that a step has declared for such an error. ``unknown`` says that a step
-    which runs at most once may have been done. No text says which command helps: that depends on the status that the
-    process has by the time a person reads the text.
+    which runs at most once may have been done. ``step`` is the step whose error has ended the process, ``cause`` the
+    name of that error's class. No text says which command helps: that depends on the status that the process has by the
+    time a person reads the text.
     """
 
     type: str
@@ -41,6 +42,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     owed: tuple[str, ...] = ()
     declared: str = ""
     unknown: bool = False
+    step: str = ""
+    cause: str = ""
 
     @classmethod
     def of(cls, error: BaseException, attempts: int = 1, raises: Declared = NOTHING) -> Failure:
@@ -57,6 +60,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             trace=safe_text(_trace(error), STACK_TEXT_BYTES, keep_end=True),
             declared=name_among(error, raises) if raises else "",
             unknown=isinstance(error, StepOutcomeUnknown),
+            step=safe_text(error.step, NAME_BYTES) if isinstance(error, StepError) else "",
+            cause=safe_text(error.type, NAME_BYTES) if isinstance(error, StepError) else "",
         )
 
     def encode(self) -> bytes:
@@ -75,6 +80,14 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             return cls.decode(raw)
         except PerdureError as why:
             return cls(type=type(why).__name__, message=str(why))
+
+    @property
+    def origin(self) -> tuple[str, str, str]:
+        """The step that failed, or an empty text, the class of the error, and the error's own message."""
+        if not self.step:
+            return "", self.type, self.message
+        _, _, own = self.message.partition(f"{self.cause}: ")
+        return self.step, self.cause or self.type, own or self.message
 
     def as_step_error(self, step: str, raises: Declared = NOTHING) -> StepError:
         """The error that the workflow gets for the failed step: of the recorded class, if the step declares it."""

@@ -1,0 +1,80 @@
+"""What is wrong with many processes at once: failures by cause, and all that is unfinished by who moves it next."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from perdure.cli import output, text
+from perdure.cli.database import warn
+from perdure.cli.options import DEFAULT_URL, Json, Url, connected, present
+from perdure.cli.rows import Rows
+
+
+async def failures(
+    where: str = "", *, kind: str | None = None, limit: int = 20, json: Json = False, url: Url = DEFAULT_URL
+) -> None:
+    """Count failures by cause, the most frequent first.
+
+    Failures of one workflow, one version, one step and one class of error are
+    one line if their messages differ in numbers, ids and quoted values only.
+    Its fingerprint finds its processes: perdure ps --where "fingerprint = ...".
+
+    Parameters
+    ----------
+    where
+        Only processes that fit this query: "kind = order and age < 2d".
+    kind
+        Only processes of this kind.
+    limit
+        How many lines to show.
+    """
+    async with connected(url) as engine:
+        now = await present(engine)
+        await warn(engine)
+        found = await engine.failures(where, kind=kind)
+        if json:
+            output.show_json(found)
+            return
+        if not found:
+            output.show("nothing has failed or is broken")
+            return
+        rows = Rows("fingerprint", "count", "last hour", "last", "kind", "step", "error")
+        for one in found[:limit]:
+            rows.add(
+                one.fingerprint, f"{one.count:,}", f"{one.recent:,}", text.when(one.last, now),
+                one.kind, one.step or "-", Text(f"{one.type}: {one.message}".rstrip(": "), style="red"),
+            )  # fmt: skip
+        output.show(rows, "")
+        total = sum(one.count for one in found)
+        shown = "" if len(found) <= limit else f"; {limit} shown, the others: --limit {len(found)}"
+        output.show(f"{total:,} processes have failed or are broken, by {len(found):,} causes{shown}")
+
+
+async def board(where: str = "", *, kind: str | None = None, json: Json = False, url: Url = DEFAULT_URL) -> None:
+    """Count unfinished processes by who moves them next.
+
+    Overdue are those at which somebody should have looked already.
+
+    Parameters
+    ----------
+    where
+        Only processes that fit this query: "kind = order and age > 1h".
+    kind
+        Only processes of this kind.
+    """
+    async with connected(url) as engine:
+        now = await present(engine)
+        await warn(engine)
+        found = await engine.board(where, kind=kind)
+        if json:
+            output.show_json(found)
+            return
+        if not found:
+            output.show("no process is unfinished")
+            return
+        rows = Rows("kind", "next mover", "count", "overdue", "since", "longest wait")
+        for one in found:
+            late = Text(f"{one.overdue:,}", style="red" if one.overdue else "")
+            since = text.when(one.latest, now)
+            rows.add(one.kind, one.mover, f"{one.count:,}", late, since, text.when(one.since, now))
+        output.show(rows)

@@ -1,0 +1,101 @@
+"""The finder: reads the processes that a query fits, page by page, however many others lie between them.
+
+What the database can narrow by its indexes it narrows (kind, status, key, attribute, time of start); the rest is asked
+of each row here, so that errors and attributes may be sealed. The answer is never cut at a number that nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+from msgspec.structs import replace
+
+from perdure.client.finding.fields import Candidate
+from perdure.client.finding.grammar import Compared, Either, Every, Not, Query, parsed
+from perdure.client.view import standing
+from perdure.kernel.process import Process, Status
+from perdure.limits import LIST_ROWS
+from perdure.store.base import Search, Store
+
+ASKED = frozenset({"mover", "waiting", "worker"})
+"""What a query asks of others than the row itself."""
+
+
+class Finder:
+    """Finds the processes that fit both a search and a query in words; raises InvalidInput for a wrong query."""
+
+    def __init__(self, store: Store, search: Search, where: str, *, asks: bool = False) -> None:
+        self.store = store
+        self.query = parsed(where)
+        fields = _fields(self.query)
+        self.search = narrowed(replace(search, tasks=search.tasks or "queue" in fields), self.query)
+        self._asks = asks or not ASKED.isdisjoint(fields)
+
+    async def candidates(self) -> AsyncIterator[list[Candidate]]:
+        """All that fits, newest first, as it comes; a page may be empty. The search's limit does not count."""
+        before = self.search.before_id
+        while True:
+            page = await self.store.search(replace(self.search, before_id=before, limit=LIST_ROWS))
+            yield [one for one in await self._looked_at(page) if self.query.fits(one)]
+            if len(page) < LIST_ROWS:
+                return
+            before = page[-1].id
+
+    async def first(self) -> list[Process]:
+        """The first rows that fit, as many as the search asks for."""
+        found: list[Process] = []
+        async for page in self.candidates():
+            found += [one.row for one in page]
+            if len(found) >= self.search.limit:
+                return found[: self.search.limit]
+        return found
+
+    async def counts(self) -> list[tuple[str, Status, int]]:
+        """How many fit, by kind and status."""
+        numbers: Counter[tuple[str, Status]] = Counter()
+        async for page in self.candidates():
+            numbers.update((one.row.kind, one.row.status) for one in page)
+        return [(kind, status, number) for (kind, status), number in sorted(numbers.items())]
+
+    async def _looked_at(self, page: Sequence[Process]) -> list[Candidate]:
+        now = await self.store.now()
+        if not self._asks:
+            return [Candidate(row, now) for row in page]
+        names = {worker.id: worker.name for worker in await self.store.workers(ended=True)}
+        queues = await standing(self.store, page)
+        return [Candidate(row, now, names, queues) for row in page]
+
+
+def _fields(query: Query) -> set[str]:
+    match query:
+        case Every(parts) | Either(parts):
+            return set().union(*map(_fields, parts))
+        case Not(part):
+            return _fields(part)
+    return {query.field.name}
+
+
+def narrowed(search: Search, query: Query) -> Search:
+    """The search, narrowed by what all that fits the query has in common and an index knows."""
+    for one in query.parts if isinstance(query, Every) else (query,):
+        if isinstance(one, Compared):
+            search = _narrowed(search, one)
+    return search
+
+
+def _narrowed(search: Search, one: Compared) -> Search:
+    name, values = one.field.name, one.values
+    plain = not any("*" in value for value in values)
+    if one.operator != "=":
+        return search
+    if name == "status" and plain and not search.statuses:
+        return replace(search, statuses=tuple(Status(value) for value in values))
+    if len(values) > 1:
+        return search
+    [value] = values
+    if name == "kind" and plain and search.kind is None:
+        return replace(search, kind=value)
+    if name == "key" and search.key is None and search.key_prefix is None:
+        return replace(search, key=value) if plain else replace(search, key_prefix=value.partition("*")[0])
+    return search

@@ -1,0 +1,72 @@
+"""What an operator finds: processes by a query, failures by cause, and what is unfinished by who moves it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure import Engine, ProcessFailed, Search
+from tests.cli import till
+from tests.cli.conftest import Working
+from tests.cli.terminal import Terminal
+
+
+async def some(engine: Engine) -> None:
+    """Two that have failed alike, one that has completed, one that waits."""
+    for number in (1, 2):
+        failed = await engine.start(till.refusal.options(key=f"R-{number}"), f"no bread for {number}")
+        with pytest.raises(ProcessFailed):
+            await failed.result(10)
+    await (await engine.start(till.sale.options(key="A-1"), "A-1", 2)).result(10)
+    await engine.start(till.approval.options(key="A-2"), "A-2")
+    while [view.mover for view in await engine.list(Search(kind="approval"))] != ["message"]:
+        await asyncio.sleep(0.01)
+
+
+def test_failures_are_listed_by_cause_and_a_fingerprint_leads_to_the_processes(
+    terminal: Terminal, working: Working
+) -> None:
+    working(some)
+    said = terminal("failures")
+    assert said.code == 0
+    assert said.has("2 2", "ago", "refusal", "ValueError: no bread for …")
+    assert said.has("2 processes have failed or are broken, by 1 causes")
+    [group] = terminal("failures", "kind = refusal", "--json").json
+    listed = terminal("ps", "--where", f"fingerprint = {group['fingerprint']}")
+    assert listed.has("R-1") and listed.has("R-2") and not listed.has("A-1")
+    assert terminal("failures", "error = KeyError").has("nothing has failed or is broken")
+
+
+def test_the_board_counts_what_is_unfinished(terminal: Terminal, working: Working) -> None:
+    working(some)
+    said = terminal("board")
+    assert said.code == 0 and said.has("approval message 1 0")
+    assert [line["mover"] for line in terminal("board", "--json").json] == ["message"]
+    assert terminal("board", "kind = sale").has("no process is unfinished")
+
+
+def test_a_query_that_is_wrong_is_shown_where(terminal: Terminal) -> None:
+    for command in (("ps", "--where"), ("failures",), ("board",)):
+        said = terminal(*command, "stats = failed")
+        assert said.code == 2 and "Did you mean 'status'" in said.err
+
+
+def test_an_operation_is_previewed_started_and_looked_at(terminal: Terminal, working: Working) -> None:
+    working(some)
+    query = "kind = refusal"
+    said = terminal("operation", "start", "retry", query, "--dry-run")
+    assert said.code == 0 and said.has("retry: 2 processes")
+    assert terminal("operation", "ls").has("there has been no operation")
+    said = terminal("operation", "start", "retry", query, "--watch", "0s", "--why", "the bread is here")
+    assert said.code == 0
+    id = said.out.split()[2].rstrip(";")
+
+    async def ended(engine: Engine) -> None:
+        await engine.operations.handle(id).result(10)
+
+    working(ended)
+    assert terminal("operation", "show", id).has("done", "2 processes")
+    assert terminal("operation", "ls").has(id, "done 2")
+    assert terminal("operation", "pause", id).code == 1, "it has ended"
+    assert terminal("operation", "start", "retyr", query).code == 2

@@ -1,0 +1,139 @@
+"""Processes found by queries, failures in groups, and the board, on both stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from perdure import Engine, Search, Status
+from perdure.client.finding import finder
+from perdure.client.view import ProcessView
+from perdure.errors import InvalidInput, ProcessFailed
+from perdure.kernel.fingerprint import without_what_varies
+from tests.finding import bank
+from tests.runtime.conftest import LIMIT, Open, until_row
+
+WAYS = ("refused", "refused", "down", "odd", "well")
+
+
+async def some_of_each(opened: Open) -> Engine:
+    """Payments A-0 to A-4 and a shipment that have ended, and one that waits for a signal."""
+    engine, _ = await opened(work=True, workflows=[bank])
+    for number, how in enumerate(WAYS):
+        handle = await engine.start(
+            bank.payment.options(key=f"A-{number}", attributes={"n": number}), f"A-{number}", how
+        )
+        await _ended(handle)
+    await _ended(await engine.start(bank.shipment.options(key="A-0"), "A-0"))
+    waits = await engine.start(bank.payment.options(key="W"), "W", "waits")
+    await until_row(engine, waits.id, lambda row: row.awaiting)
+    return engine
+
+
+async def _ended(handle: Any) -> None:
+    try:
+        await handle.result(LIMIT)
+    except ProcessFailed:
+        pass
+
+
+def keys(found: Sequence[ProcessView]) -> set[str]:
+    return {f"{one.kind} {one.key}" for one in found}
+
+
+async def test_a_query_finds_what_fits_it(opened: Open) -> None:
+    engine = await some_of_each(opened)
+    for where, expected in (
+        ("error = CardRefused", {"payment A-0", "payment A-1"}),
+        ("error in (CardRefused, ConnectionError) and attributes.n > 0", {"payment A-1", "payment A-2"}),
+        ("step = charge and message ~ bank", {"payment A-2"}),
+        ("status = failed and not step", {"payment A-3", "shipment A-0"}),
+        ("kind = shipment or status = completed", {"shipment A-0", "payment A-4"}),
+        ("mover = message", {"payment W"}),
+        ("key = A-* and kind = payment and attributes.n <= 1", {"payment A-0", "payment A-1"}),
+        ("status = completed and status = failed", set()),
+        ("age > 1d", set()),
+    ):
+        assert keys(await engine.list(where=where)) == expected, where
+    assert keys(await engine.list(Search(kind="payment"), where="error = ValueError")) == {"payment A-3"}
+    assert await engine.count(where="status = failed") == {"payment": {"failed": 4}, "shipment": {"failed": 1}}
+
+
+async def test_every_page_is_read_until_enough_are_found(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finder, "LIST_ROWS", 2)
+    engine = await some_of_each(opened)
+    assert keys(await engine.list(where="error = CardRefused")) == {"payment A-0", "payment A-1"}
+    newest = await engine.list(Search(limit=1), where="error = CardRefused")
+    assert len(newest) == 1
+    [older] = await engine.list(Search(limit=9, before_id=newest[0].id), where="error = CardRefused")  # type: ignore[arg-type]
+    assert {newest[0].key, older.key} == {"A-0", "A-1"}
+    assert sum(sum(numbers.values()) for numbers in (await engine.count(where="key")).values()) == 7
+
+
+async def test_failures_with_one_cause_are_one_group(opened: Open) -> None:
+    engine = await some_of_each(opened)
+    groups = await engine.failures()
+    assert [(one.kind, one.step, one.type, one.count) for one in groups[:1]] == [
+        ("payment", "charge", "CardRefused", 2)
+    ]
+    assert sorted((one.kind, one.step, one.type, one.message) for one in groups[1:]) == [
+        ("payment", "", "ValueError", "order '…' is odd"),
+        ("payment", "charge", "ConnectionError", "bank: no answer after … s"),
+        ("shipment", "", "ValueError", "order '…' is odd"),
+    ]
+    [refused] = [one for one in groups if one.type == "CardRefused"]
+    assert (refused.failed, refused.broken, refused.recent) == (2, 0, 2)
+    assert refused.first is not None and refused.last is not None and refused.first <= refused.last
+    assert keys(await engine.list(where=refused.query)) == {"payment A-0", "payment A-1"}
+    assert "was refused" in refused.example and refused.sample in {
+        one.id for one in await engine.list(where=refused.query)
+    }
+    assert [one.type for one in await engine.failures("step = charge", kind="payment")] == [
+        "CardRefused",
+        "ConnectionError",
+    ]
+
+
+async def test_the_board_counts_what_is_unfinished_by_who_moves_it_next(opened: Open) -> None:
+    engine = await some_of_each(opened)
+    held = await engine.start(bank.payment.options(key="H", delay=3600), "H")
+    later = await engine.start(bank.payment.options(key="L", delay=3600), "L")
+    await held.hold()
+    assert [(one.kind, one.mover, one.count, one.overdue) for one in await engine.board()] == [
+        ("payment", "message", 1, 0),
+        ("payment", "person", 1, 0),
+        ("payment", "timer", 1, 0),
+    ]
+    assert [one.mover for one in await engine.board("key = L")] == ["timer"]
+    assert await engine.board(kind="shipment") == []
+    assert (await later.status()).status is Status.RUNNING
+
+
+async def test_a_wrong_query_is_refused_before_anything_is_read(opened: Open) -> None:
+    engine, _ = await opened()
+    for ask in (engine.list, engine.count):
+        with pytest.raises(InvalidInput, match="there is no field"):
+            await ask(where="colour = red")
+    with pytest.raises(InvalidInput, match="there is no field"):
+        await engine.failures("colour = red")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("order 17 of 4 in 12345678901", "order -18 of 5,000 in -1234567890123"),
+        ("no row 0190b2d1-7c1a-7000-8000-0123456789ab", "no row 0190b2d1-0000-7000-8000-ba9876543210"),
+        ("at 0x7f001234 in deadbeef99", "at 0x7f00abcd in 00ff00ff00"),
+        ("key 'a' is taken", "key 'b c' is taken"),
+        ("two\n  lines", "two lines"),
+    ],
+)
+def test_what_varies_is_left_out(one: str, other: str) -> None:
+    assert without_what_varies(one) == without_what_varies(other)
+
+
+def test_what_does_not_vary_is_kept() -> None:
+    assert without_what_varies("no money") != without_what_varies("no card")
+    assert without_what_varies("facade added") == "facade added", "words of letters only are no numbers"
