@@ -38,6 +38,7 @@ APART = (
     "core_sweeps:crowds",
     "core_thresholds:calls",
     "core_upgrade:rolling",
+    "core_workflow_retry:errands",
 )
 """Scenarios in which something happens that must not happen to every history."""
 SHARE = 100
