@@ -22,6 +22,7 @@ APART = (
     "core_breakers:outages",
     "core_damage:damaging",
     "core_failover:failing_over",
+    "core_debounce:issues",
     "core_flows:orders",
     "core_forks:forks",
     "core_former:tenancies",

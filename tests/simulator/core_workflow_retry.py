@@ -108,6 +108,9 @@ async def _run(cluster: Cluster, number: int) -> None:
     mine = await _errand(cluster, handle)
     await asyncio.sleep(cluster.pick((0.0, 1.0, 4.0)))
     await mine.signal("word", "go", key="word")
+    for _ in range(cluster.pick((0, 3))):  # letters that come in the wait do not hasten the next attempt
+        await asyncio.sleep(1.5)
+        await mine.signal("beside")
     await _answer(cluster, mine)
     answer = await _answer(cluster, handle)
     runs = min(failures + 1, ATTEMPTS)
