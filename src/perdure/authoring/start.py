@@ -81,8 +81,10 @@ class Startable(Generic[P, R]):
         ``debounce`` lets the code begin in so many seconds, and a start with the same key before that replaces its
         arguments and options and puts it off by so many seconds again; but by no more than ``debounce_longest`` seconds
         after the first start. Once it has begun, its key is free: the next start begins the next process. Raises
-        InvalidInput for another priority.
+        InvalidInput for another priority, or for a ``debounce_longest`` alone.
         """
+        if debounce_longest is not None and debounce is None:
+            raise InvalidInput("debounce_longest= bounds a debounce=, and there is none. Give both.")
         first = DEFAULT_PRIORITY if priority is None else _checked(priority)
         return WithOptions(
             self, StartOptions(key, deadline, attributes, signal, delay, first, reply_to, debounce, debounce_longest)

@@ -97,7 +97,7 @@ class Client:
         except UnknownKind as unknown:
             flow, options = await self._elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
-        if options.debounce is not None or options.debounce_longest is not None:
+        if options.debounce is not None:
             return await debounced(self, process, flow, options)
         message = None if options.signal is None else self._first_message(process, options)
         if options.reply_to is not None:

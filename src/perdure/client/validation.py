@@ -78,8 +78,6 @@ def delay(options: StartOptions, deadline: int | None) -> int | None:
 
 def debounce(options: StartOptions, deadline: int | None) -> tuple[int, int | None]:
     """How long a debounced start waits, and at most from the first one on, in microseconds; raises InvalidInput."""
-    if options.debounce is None:
-        raise InvalidInput("debounce_longest= bounds a debounce=, and there is none. Give both.")
     if options.key is None:
         raise InvalidInput("debounce= needs key=: starts with the same key are put together.")
     if options.signal is not None or options.delay is not None:
