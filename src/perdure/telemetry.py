@@ -21,6 +21,7 @@ COUNTERS = {
     "takeovers": "processes claimed whose lease had lapsed",
     "completed": "processes completed here",
     "failed": "processes failed here",
+    "workflow_retries": "times that the code of a process failed here and is tried again, by its workflow's retry",
     "cancelled": "processes cancelled here",
     "broken": "processes parked as broken here",
     "held": "processes held here",

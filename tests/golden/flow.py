@@ -199,6 +199,11 @@ async def paid() -> list[str]:
     return [await once("rent"), await once("gas")]
 
 
+@workflow(name="golden/again", retry=Retry(attempts=2, first=0.05, jitter=0))
+async def again(number: int) -> None:
+    raise ValueError(f"{await double(number)} is too much")
+
+
 @workflow(name="golden/versions", version="2")
 async def versions(number: int) -> int:
     return await double(number)

@@ -92,6 +92,7 @@ SCENES: dict[str, Scene] = {
     "versions": plain(flow.versions, 4),
     "machine": _machine,
     "paid": plain(flow.paid),
+    "again": plain(flow.again, 7),
 }
 UNFINISHED = {"machine"}
 """Scenes that are kept as they stand in the middle."""

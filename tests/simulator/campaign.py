@@ -22,6 +22,7 @@ APART = (
     "core_breakers:outages",
     "core_damage:damaging",
     "core_failover:failing_over",
+    "core_debounce:issues",
     "core_flows:orders",
     "core_forks:forks",
     "core_former:tenancies",
@@ -38,6 +39,7 @@ APART = (
     "core_sweeps:crowds",
     "core_thresholds:calls",
     "core_upgrade:rolling",
+    "core_workflow_retry:errands",
 )
 """Scenarios in which something happens that must not happen to every history."""
 SHARE = 100

@@ -43,6 +43,8 @@ class StartOptions(Struct, frozen=True):
     delay: Duration | None = None
     priority: int = DEFAULT_PRIORITY
     reply_to: ReplyAddress | None = None
+    debounce: Duration | None = None
+    debounce_longest: Duration | None = None
 
 
 NO_OPTIONS = StartOptions()
@@ -61,6 +63,8 @@ class Startable(Generic[P, R]):
         delay: Duration | None = None,
         priority: int | None = None,
         reply_to: ReplyAddress | None = None,
+        debounce: Duration | None = None,
+        debounce_longest: Duration | None = None,
     ) -> WithOptions[P, R]:
         """The same with options for one start: ``engine.start(order.options(key="A-17"), 1299)``.
 
@@ -72,11 +76,19 @@ class Startable(Generic[P, R]):
         begins: a signal, a call or a cancellation that arrives earlier starts it at once. ``priority`` is from 0
         (first) to 9 (default: 4): of those that wait for a worker the first ones are taken first. ``reply_to`` is who
         is told what becomes of the process, by a :class:`Notice` when it has begun and at each change of its status:
-        another process (a handle or an id), which receives signals named ``notice``, or an http or https URL. Raises
-        InvalidInput for another priority.
+        another process (a handle or an id), which receives signals named ``notice``, or an http or https URL.
+
+        ``debounce`` lets the code begin in so many seconds, and a start with the same key before that replaces its
+        arguments and options and puts it off by so many seconds again; but by no more than ``debounce_longest`` seconds
+        after the first start. Once it has begun, its key is free: the next start begins the next process. Raises
+        InvalidInput for another priority, or for a ``debounce_longest`` alone.
         """
+        if debounce_longest is not None and debounce is None:
+            raise InvalidInput("debounce_longest= bounds a debounce=, and there is none. Give both.")
         first = DEFAULT_PRIORITY if priority is None else _checked(priority)
-        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay, first, reply_to))
+        return WithOptions(
+            self, StartOptions(key, deadline, attributes, signal, delay, first, reply_to, debounce, debounce_longest)
+        )
 
 
 def _checked(priority: Any) -> int:

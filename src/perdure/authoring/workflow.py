@@ -21,6 +21,8 @@ from perdure.kernel.call_shape import CallShape
 from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
+from perdure.kernel.retry import Retry
+from perdure.kernel.workflow_retry import of_a_workflow
 from perdure.turns.sandbox import static_check
 from perdure.turns.verbs import new_uuid, now, process_id, random_source, receive, set_state, tell
 
@@ -52,6 +54,8 @@ class Workflow(Startable[P, R]):
     """What runs the methods of a machine; nothing for a plain workflow."""
     schedule: Schedule | None = None
     """By which a worker that hosts the workflow starts it again and again."""
+    retry: Retry | None = None
+    """By which a process whose code has failed begins again, in a new run."""
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class Workflow(Startable[P, R]):
         deadline: Duration | None = None,
         idle: Duration | None = None,
         schedule: Schedule | None = None,
+        retry: Retry | None = None,
     ) -> None:
         self.function = plain_function(function, "workflow")
         self.name = name_of(self.function, name, "workflow")
@@ -71,6 +76,7 @@ class Workflow(Startable[P, R]):
         self.schedule = schedule
         if schedule is not None:
             _check_schedule(self, schedule)
+        self.retry = None if retry is None else of_a_workflow(retry, f"{self}")
         update_wrapper(self, self.function)
         self._define(version or (origin_of(self.function) if name is None else ""), deadline, idle)
 
@@ -120,12 +126,16 @@ def workflow(
     deadline: Duration | None = None,
     idle: Duration | None = None,
     schedule: Schedule | None = None,
+    retry: Retry | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark an ``async def`` as a workflow, whose calls can be started as durable processes; raises DefinitionError.
 
     With a ``schedule`` the workers that host it start it again and again, as
     ``engine.schedules.put(name, schedule, workflow)`` would with the workflow's own name.
+
+    With a ``retry`` a process whose code ends with an error begins again, with the same input, in a new run of its own,
+    until the attempts are used up; only then it has failed.
     """
     if function is not None:
         return Workflow(function)

@@ -15,7 +15,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.retry import FailedAttempt, decode_attempt
-from perdure.kernel.run import CONTINUED, EDITED, opening_of
+from perdure.kernel.run import CONTINUED, EDITED, TRIED_AGAIN, opening_of
 from perdure.kernel.stored import MALFORMED, why_undecodable
 from perdure.kernel.undo import undoes
 
@@ -54,7 +54,7 @@ def attempt(event: Event) -> FailedAttempt | None:
 
 def trace(event: Event, letters: Mapping[int, Message]) -> str:
     """The stack trace of the failure that the event records; empty if it records none."""
-    if event.type is EventType.ATTEMPT_FAILED:
+    if event.type in (EventType.ATTEMPT_FAILED, EventType.RUN_RETRIED):
         tried = attempt(event)
         return "" if tried is None else tried.failure.trace.rstrip()
     raw = _given(event, letters)
@@ -155,6 +155,8 @@ def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 def _opened(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = opening_of((event,))
+    if told.done == TRIED_AGAIN:
+        return f"{told.done} after run {told.from_run} has failed"
     if told.done == CONTINUED:
         return f"{told.done} from run {told.from_run}, with {text.payload(bytes(told.input), limit)}"
     before = f"process {told.forked}, run {told.from_run}" if told.forked else f"run {told.from_run}"
@@ -215,6 +217,7 @@ _TOLD = {
     EventType.STEP_COMPLETED: _answered,
     EventType.STEP_FAILED: _failed,
     EventType.ATTEMPT_FAILED: _tried,
+    EventType.RUN_RETRIED: _tried,
     EventType.MESSAGE_RECEIVED: _received,
     EventType.REVIVED: _revived,
     EventType.RUN_OPENED: _opened,

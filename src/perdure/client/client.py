@@ -16,6 +16,7 @@ from perdure.client import validation
 from perdure.client.answers import Answers
 from perdure.client.breakers import Breakers
 from perdure.client.clock import Timekeeping
+from perdure.client.debounce import debounced
 from perdure.client.finding.board import UNFINISHED, BoardLine, board
 from perdure.client.finding.failures import FAILED, FailureGroup, grouped
 from perdure.client.finding.finder import Finder
@@ -102,6 +103,8 @@ class Client:
         except UnknownKind as unknown:
             flow, options = await self._elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
+        if options.debounce is not None:
+            return await debounced(self, process, flow, options)
         message = None if options.signal is None else self._first_message(process, options)
         if options.reply_to is not None:
             process = await self.reply_addresses.given(process, options.reply_to)

@@ -61,6 +61,8 @@ class InTransaction:
         process = self._client._fresh(flow, args, kwargs, options)
         if options.delay is not None:
             raise InvalidInput("a start in the caller's own transaction takes no delay. Let the workflow sleep first.")
+        if options.debounce is not None:
+            raise InvalidInput("a start in the caller's own transaction is not debounced. Start it after the commit.")
         if options.reply_to is not None:
             process = addressed(process, _receiver(options.reply_to))
         message = self._client._first_message(process, options)

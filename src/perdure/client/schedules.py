@@ -164,7 +164,7 @@ class Schedules:
             flow, options = self._client.registry.startable(workflow)
         except UnknownKind as unknown:
             flow, options = await self._client._elsewhere(workflow, unknown)
-        for option in ("key", "signal", "delay"):
+        for option in ("key", "signal", "delay", "debounce"):
             if getattr(options, option) is not None:
                 raise InvalidInput(
                     f"a schedule has no {option}=: each of its processes has a key of its own. Leave it out."

@@ -16,7 +16,7 @@ from perdure.clock import SECOND, in_seconds, microseconds
 from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, ProcessNotFound, WorkflowMisuse
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import SendAnswer, SendVerdict, call_key
-from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.kernel.names import DEBOUNCED, check_key, check_name, id_bytes, id_text
 from perdure.kernel.notice import refuse_address
 from perdure.kernel.payload import decode, encode, encode_attributes
 from perdure.kernel.plain import shown
@@ -74,6 +74,27 @@ def delay(options: StartOptions, deadline: int | None) -> int | None:
             f"the delay of {wait / SECOND:g} s is not shorter than the deadline of {deadline / SECOND:g} s."
         )
     return wait
+
+
+def debounce(options: StartOptions, deadline: int | None) -> tuple[int, int | None]:
+    """How long a debounced start waits, and at most from the first one on, in microseconds; raises InvalidInput."""
+    if options.key is None:
+        raise InvalidInput("debounce= needs key=: starts with the same key are put together.")
+    if options.signal is not None or options.delay is not None:
+        raise InvalidInput("debounce= says when the process begins, and so do signal= and delay=. Give one of them.")
+    if len(options.key.encode()) + len(DEBOUNCED) > limits.KEY_BYTES:
+        most = limits.KEY_BYTES - len(DEBOUNCED)
+        raise InvalidInput(f"the key of a debounced start takes at most {most} bytes. Shorten it, or use its hash.")
+    wait = duration(options.debounce, "the debounce")
+    longest = None if options.debounce_longest is None else duration(options.debounce_longest, "debounce_longest")
+    if longest is not None and longest < wait:
+        raise InvalidInput(f"debounce_longest={longest / SECOND:g} s is shorter than debounce={wait / SECOND:g} s.")
+    if deadline is not None and max(wait, longest or 0) >= deadline:
+        raise InvalidInput(
+            f"a wait of {max(wait, longest or 0) / SECOND:g} s is not shorter than the deadline of "
+            f"{deadline / SECOND:g} s."
+        )
+    return wait, longest
 
 
 def timeout(given: Any) -> float | None:

@@ -55,7 +55,7 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues:
             return Mover("worker", f"it is {_suspected(process)}, and waits for a place in quarantine", due_at)
         return Mover("worker", f"it is due and waits for a worker that hosts {process.kind!r}", due_at)
     who = "message" if "signal " in (process.awaiting or "") else "timer"
-    waits_for = _told(process) or ("its timer" if process.events else "the time of its start")
+    waits_for = _told(process) or ("the time of its start" if process.opened_at is None else "its timer")
     return Mover(who, f"it waits for {waits_for}", process.changed_at, due_at)
 
 

@@ -31,13 +31,18 @@ def with_input(
     if is_task(process.kind):
         raise IllegalMove("cannot edit the input of a queued step: its process compares it with what it has asked for")
     if process.opened_at is None and not process.final:
-        return _waiting_on(restarted(process, history, sender, now=now, input=input), process, history, sender, now)
+        return replaced(process, history, input, sender, now)
     if not restart:
         raise IllegalMove(
             "cannot edit the input of a process that has begun: what it has recorded would not fit. Edit it together "
             "with a restart (restart=True, `perdure edit --restart`)"
         )
     return restarted(process, history, sender, now=now, input=input)
+
+
+def replaced(process: Process, history: Sequence[Event], input: bytes, sender: Sender, now: int) -> Commit:
+    """Give a process that has not begun another input: it stays delayed or held."""
+    return _waiting_on(restarted(process, history, sender, now=now, input=input), process, history, sender, now)
 
 
 def _waiting_on(commit: Commit, process: Process, history: Sequence[Event], sender: Sender, now: int) -> Commit:

@@ -47,6 +47,8 @@ class EventType(IntEnum):
     TIMER_CHANGED = 47
     ATTEMPT_BEGUN = 48
     """An attempt of a step that runs at most once is about to begin: written before it, and only for such steps."""
+    RUN_RETRIED = 49
+    """The run is another attempt of a workflow whose run before has failed: with that failure, and when it begins."""
 
 
 DELIVERED = frozenset(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.names import is_debounced
 from perdure.kernel.process import FINAL, MOVES, Process, Status
 from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import Finding
@@ -100,10 +101,11 @@ def finished_is_final(move: Move) -> Iterator[str]:
 
 
 def _key_released(move: Move) -> bool:
-    """Whether a person has given back the key of an ended process, and nothing else has happened to it."""
+    """Whether the key of an ended or debounced process was given back, and nothing else has happened to it."""
     before, after = move.before, move.after
     types = [event.type for event in move.fresh]
-    return before.final and before.key is not None and after.key is None and types == [EventType.KEY_RELEASED]
+    gone = before.key is not None and after.key is None and types == [EventType.KEY_RELEASED]
+    return gone and (before.final or is_debounced(before.key))
 
 
 def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:

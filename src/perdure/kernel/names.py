@@ -13,12 +13,19 @@ from perdure.limits import KEY_BYTES, NAME_BYTES
 
 LIBRARY = "perdure/"
 """The kinds of the library's own machines and workflows begin so: every worker serves them."""
+DEBOUNCED = " "
+"""The stored key of a process that waits for debounced starts begins so; no key that anybody gives does."""
 _ID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}")
 
 
 def check_key(key: str, what: str = "the key") -> str:
     """``key`` if it is fit to name a process or a message; raises InvalidKey."""
     return _check(key, what, KEY_BYTES)
+
+
+def is_debounced(key: str | None) -> bool:
+    """Whether a stored key is that of a process which waits for debounced starts."""
+    return key is not None and key.startswith(DEBOUNCED)
 
 
 def check_name(name: str, what: str = "the name") -> str:

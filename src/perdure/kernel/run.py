@@ -85,6 +85,9 @@ class Opening(Struct, frozen=True, omit_defaults=True):
 CONTINUED = "continued as new"
 """What is ``done`` in a run that the process opened by itself."""
 
+TRIED_AGAIN = "tried again"
+"""What is ``done`` in a run that another attempt of the workflow opened."""
+
 EDITED = "begun with another input"
 """What is ``done`` in a run for which a person has edited the input."""
 
@@ -142,22 +145,26 @@ def renewed(
         Event(1, 0, EventType.RUN_OPENED, now, payload=opening.encode()),
         *(Event(number, 1, EventType.MESSAGE_RECEIVED, now, message=wish) for number, wish in enumerate(late, 2)),
     )
-    after = replace(
+    after = replace(followed(process, len(events), now), due_at=now, state=state)
+    return Commit(process.token, process.version, after, events, tuple((number, 0) for number in letters))
+
+
+def followed(process: Process, events: int, now: int) -> Process:
+    """The row of an owned process that opens its next run by itself, with so many events, and lets go of its owner."""
+    return replace(
         process,
         run=process.run + 1,
         version=process.version + 1,
         owner=None,
-        due_at=now,
         reminder=False,
-        events=len(events),
+        events=events,
         awaiting=None,
         deaths=0,
         alone_deaths=0,
-        state=state,
+        state=None,
         progress=None,
         opened_at=now,
     )
-    return Commit(process.token, process.version, after, events, tuple((number, 0) for number in letters))
 
 
 def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:

@@ -53,6 +53,8 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     try:
         if release.carried_out(scheduler, instance, claimed) or release.too_late(scheduler, instance):
             return
+        if process.key is not None and release.begun(scheduler, instance):
+            return
         scheduler.replaying.add(instance)
         for _ in replay(instance, claimed.events, claimed.messages):
             yield

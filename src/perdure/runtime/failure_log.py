@@ -36,6 +36,12 @@ def ended(process: Process) -> None:
         _tell(process, "process %s is broken and waits for a person; `perdure show` says what may be done: %s%s\n%s")
 
 
+def workflow_failed(process: Process, failure: Failure, seconds: float) -> None:
+    """The code of a process has failed, and is tried again in so many seconds."""
+    text = "process %s has failed at attempt %d; the next one begins in %.1f s: %s%s\n%s"
+    processes.warning(text, name(process), failure.attempts, seconds, *_said(failure), extra=fields(process))
+
+
 def _tell(process: Process, text: str) -> None:
     failure = Failure.shown(process.error or b"")
     processes.error(text, name(process), *_said(failure), extra=fields(process))

@@ -13,6 +13,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
+from perdure.kernel.workflow_retry import FIRST_EVENTS
 from perdure.runtime.inbox import Inbox
 from perdure.runtime.open_steps import OpenSteps
 from perdure.runtime.outbox import Outbox
@@ -34,11 +35,12 @@ class Instance:
     the time of the last turn, ``turns`` their number, ``not_before`` the latest timer that has fired since the last
     commit. It is ``gone`` once it was let go; ``leaving``, or with ``trouble``, it is let go when the commit under way
     has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the event by which a person resumed it.
-    ``last_event`` of its history was written or replayed, ``weight`` are the bytes of all payloads.
+    ``last_event`` of its history was written or replayed, ``weight`` are the bytes of all payloads. ``beginning`` are
+    the first events of its history, as they were read: they say how the run was opened.
     """
 
     __slots__ = (
-        "at", "commit", "events", "gone", "inbox", "inputs", "last_event", "lease_end", "leaving", "loop",
+        "at", "beginning", "commit", "events", "gone", "inbox", "inputs", "last_event", "lease_end", "leaving", "loop",
         "not_before", "number", "outbox", "process", "resumed", "steps", "trouble", "turns", "warned", "weight",
         "workflow",
     )  # fmt: skip
@@ -70,6 +72,7 @@ class Instance:
         self.trouble: BaseException | None = None
         self.warned = False
         self.resumed = 0
+        self.beginning = history and history[:FIRST_EVENTS]
         self.last_event = history[-1] if history else None
         self.weight = sum(len(event.payload) for event in history if event.payload is not None) if history else 0
 

@@ -35,14 +35,14 @@ from perdure.errors import (
 )
 from perdure.exhaustion import exhausted
 from perdure.futures import asked
-from perdure.kernel import quarantine, transition
+from perdure.kernel import debounce, quarantine, transition
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import lost, strange
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.names import id_text
+from perdure.kernel.names import id_text, is_debounced
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
@@ -171,6 +171,25 @@ def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool
             scheduler.parts.telemetry.counters["cancelled"] += 1
             scheduler.events.ended(commit.after, scheduler.parts.committer.sent)
             scheduler.events.posted(commit)
+
+    scheduler.parts.committer.commit(commit, answered)
+    return True
+
+
+def begun(scheduler: Holder, instance: Instance) -> bool:
+    """Whether a claimed process of a debounced start begins with this: it gives its key back before its code runs."""
+    process = instance.process
+    if not is_debounced(process.key):
+        return False
+    scheduler.drop(instance)
+    commit = debounce.begun(process, now=scheduler.parts.time.now())
+
+    def answered(answer: CommitAnswer | StoreError) -> None:
+        # If we die here it has begun and is due, or its lease lapses and the worker that claims it next begins it.
+        if isinstance(answer, StoreError):
+            log.error("process %s could not begin: %s", id_text(process.id), answer)
+        elif answer.verdict is Verdict.APPLIED:
+            scheduler.events.due(scheduler.parts.time.now())
 
     scheduler.parts.committer.commit(commit, answered)
     return True

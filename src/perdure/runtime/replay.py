@@ -14,6 +14,7 @@ from perdure.kernel.retry import decode_attempt
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import under_way
 from perdure.kernel.undo import undoes
+from perdure.kernel.workflow_retry import last_attempt
 from perdure.runtime import compensation, published, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.open_steps import Slot
@@ -87,7 +88,8 @@ class Replay:
         if opening.seeds:
             loop.begin_as(opening.began_as())
         loop.reseed(opening.seed_after(0, loop.process_id))
-        turn.begin(instance, bytes(opening.input))
+        failed = last_attempt(events)
+        turn.begin(instance, bytes(opening.input), not_before=0 if failed is None else failed.retry_at)
         self._stamp(0)
 
     def _turn(self, number: int, last: int) -> None:

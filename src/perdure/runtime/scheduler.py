@@ -18,7 +18,6 @@ from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, RUNNING
 from perdure.kernel.retry import FailedAttempt
-from perdure.kernel.run import renewed
 from perdure.logs import logger
 from perdure.runtime import compensation, failure_log, inbox, release, turn, turn_commit
 from perdure.runtime.eager_start import EagerStart
@@ -33,7 +32,6 @@ from perdure.runtime.steps.attempt_run import AttemptRun
 from perdure.runtime.steps.late_results import LateResults
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
-from perdure.turns.renewal import left_over
 from perdure.turns.saga import UndoAsk
 
 log = logger("process")
@@ -162,15 +160,13 @@ class Scheduler:
         if written and self.draining and not steps.in_flight and not instance.inputs:
             self.release(instance)
             return
-        if loop.renewal is not None and _all_written(instance):
-            now = max(self.time.now(), instance.at)
-            kept = None if loop.machine is None else loop.state
-            commit = renewed(instance.process, loop.renewal, loop.late, left_over(loop), now=now, state=kept)
-            instance.handed_over(commit)
-            self._write(instance, commit)
-            return
         outcome = turn_commit.outcome(instance, self.time, self.hold)
-        if outcome.status is RUNNING and not loop.finished:
+        if outcome.status is not RUNNING:
+            if outcome.removes is not None:
+                commit = turn_commit.drafted(self.parts, instance, outcome)
+                self.committer.take_away(commit, partial(self._answered, instance, commit))
+                return
+        elif not loop.finished:
             if instance.number >= limits.HISTORY_WARN_EVENTS:
                 outcome = turn_commit.limited(instance, outcome)
             if outcome.busy:
@@ -178,9 +174,10 @@ class Scheduler:
                     self.alarms.set(instance)
                 if written:
                     return
-        elif outcome.removes is not None:
-            commit = turn_commit.drafted(self.parts, instance, outcome)
-            self.committer.take_away(commit, partial(self._answered, instance, commit))
+        elif _all_written(instance):
+            commit = turn_commit.next_run(self.parts, instance, outcome.wake_at)
+            instance.handed_over(commit)
+            self._write(instance, commit)
             return
         self._write(instance, turn_commit.drafted(self.parts, instance, outcome))
 

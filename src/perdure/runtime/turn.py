@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from perdure import limits
@@ -16,19 +17,23 @@ from perdure.runtime.inbox import FoundLetters
 from perdure.runtime.instance import Instance
 from perdure.turns.asking import Outputs
 from perdure.turns.loop import Ask
+from perdure.turns.renewal import at_its_time
 from perdure.turns.saga import UndoAsk
 
 _COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
 
 
-def begin(instance: Instance, input: bytes = b"", *, ours: bool = False) -> None:
+def begin(instance: Instance, input: bytes = b"", *, ours: bool = False, not_before: int = 0) -> None:
     """Run the first turn at the opening time of the run; ``input`` is that of a run which the process itself opened.
 
-    ``ours`` says that this program has just written the input.
+    ``ours`` says that this program has just written the input. The code begins ``not_before`` that time, which is later
+    if the run is another attempt.
     """
     workflow, loop = instance.workflow, instance.loop
     args, kwargs = workflow.shape.decode(input or instance.process.input, ours=ours)
-    if workflow.machine is None:
+    if not_before > instance.at:
+        loop.begin(partial(at_its_time, loop, not_before, workflow.function), args, kwargs, workflow.shape)
+    elif workflow.machine is None:
         loop.begin(workflow.function, args, kwargs, workflow.shape)
     else:
         loop.machine = workflow.machine.life(instance.process)

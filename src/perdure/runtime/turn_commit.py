@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.clock import microseconds
+from perdure.clock import SECOND, microseconds
 from perdure.kernel import transition
 from perdure.kernel.breaker import BREAKER_MARK
 from perdure.kernel.command import sooner
@@ -24,10 +24,13 @@ from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, FINAL, Process, Status
 from perdure.kernel.quarantine import is_suspect
+from perdure.kernel.retry import Retry
+from perdure.kernel.run import renewed
+from perdure.kernel.workflow_retry import follows, number_of, tried_again
 from perdure.logs import logger
-from perdure.runtime import compensation, published
+from perdure.runtime import compensation, failure_log, published
 from perdure.runtime.store_time import StoreTime
-from perdure.turns.renewal import Broken
+from perdure.turns.renewal import Broken, left_over
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
@@ -89,6 +92,23 @@ def _progressed(instance: Instance, process: Process) -> Process:
     return replace(process, progress=steps.progress())
 
 
+def next_run(parts: WorkerParts, instance: Instance, at: int | None) -> Commit:
+    """The commit that opens the next run of a process whose code has ended, and all of it is written.
+
+    It continues as new, or it has failed and is tried again ``at`` that time.
+    """
+    loop = instance.loop
+    now = max(parts.time.now(), instance.at)
+    if loop.renewal is not None:
+        kept = None if loop.machine is None else loop.state
+        return renewed(instance.process, loop.renewal, loop.late, left_over(loop), now=now, state=kept)
+    assert loop.error is not None and at is not None
+    failure = failed(instance, loop.error)
+    parts.telemetry.count("workflow_retries")
+    failure_log.workflow_failed(instance.process, failure, max(0, at - now) / SECOND)
+    return tried_again(instance.process, instance.beginning, failure, at=at, now=now)
+
+
 FARTHEST = microseconds(limits.FARTHEST_SECONDS)
 """A row whose timer is further away becomes due once before: no database and no calendar can hold every number."""
 
@@ -98,7 +118,7 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
     loop = instance.loop
     outbox = instance.outbox
     if loop.finished and (outbox is None or not outbox.overfull):
-        return _ending(instance)
+        return _ending(instance, time)
     steps = instance.steps
     occupied = steps.in_flight or steps.asked or steps.releasing or instance.inputs
     if occupied or (outbox is not None and outbox.pending):
@@ -141,7 +161,8 @@ def _retries_spent(instance: Instance) -> Outcome | None:
     return None
 
 
-def _ending(instance: Instance) -> Outcome:
+def _ending(instance: Instance, time: StoreTime) -> Outcome:
+    """How the process stands once its code has ended; busy if its next run is to be opened, perhaps for ``wake_at``."""
     loop = instance.loop
     if loop.renewal is not None:
         return Outcome(busy=True, state=loop.state)  # this run is written to its end, then it opens the next one
@@ -151,8 +172,10 @@ def _ending(instance: Instance) -> Outcome:
     if isinstance(failure, Broken):
         return Outcome(Status.BROKEN, state=loop.state, error=failure.failure.encode())
     if failure is not None:
-        error = compensation.compensated(loop, instance.workflow.failure(failure))
-        return Outcome(Status.FAILED, state=loop.state, error=error.encode())
+        retry = instance.workflow.retry
+        if retry is not None and (at := _next_attempt(instance, retry, failure, time)) is not None:
+            return Outcome(busy=True, wake_at=at, state=loop.state)
+        return Outcome(Status.FAILED, state=loop.state, error=failed(instance, failure).encode())
     try:
         result = loop.result_payload(instance.workflow.shape)
     except ValueError as error:
@@ -160,6 +183,22 @@ def _ending(instance: Instance) -> Outcome:
         return Outcome(Status.FAILED, state=loop.state, error=told.encode())
     gone = Removal.PROCESS if loop.machine is not None and loop.machine.gone else None
     return Outcome(COMPLETED, state=loop.state, result=result, removes=gone)
+
+
+def _next_attempt(instance: Instance, retry: Retry, error: BaseException, time: StoreTime) -> int | None:
+    """When the workflow is tried again after this error, if it is; not if a person has asked it to end."""
+    loop = instance.loop
+    if loop.unwanted:
+        return None
+    now = max(time.now(), instance.at)
+    return follows(retry, instance.process, instance.beginning, error, now, loop.chance.random())
+
+
+def failed(instance: Instance, error: BaseException) -> Failure:
+    """What is recorded of the error with which the code has ended."""
+    failure = compensation.compensated(instance.loop, instance.workflow.failure(error))
+    attempts = number_of(instance.beginning)
+    return failure if attempts == 1 else replace(failure, attempts=attempts)
 
 
 def until(instance: Instance) -> int:

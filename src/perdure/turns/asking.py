@@ -60,6 +60,7 @@ class AskingLoop(BareLoop):
     ``state`` is what the code last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its
     tasks have ended, ``cancelled`` that a cancellation ended them; otherwise ``error`` or ``result`` says how.
     ``renewal`` are the arguments with which the workflow continues as new, ``late`` the cancels that came too late.
+    ``unwanted`` is set with the ``error``: whether the process had been asked to cancel by then.
     ``runs`` counts turns, and ``shape`` checks the result. ``saga`` holds what there is to undo, ``publications`` what
     the code publishes, ``patches`` which patches it takes; ``notes`` says that one of these three exists. ``machine``
     is what runs a machine's methods. ``received`` are numbers and names of the letters that the code has received and
@@ -71,8 +72,10 @@ class AskingLoop(BareLoop):
     __slots__ = (
         "_asks", "_chance", "_outputs", "backlog", "cancelled", "error", "finished", "fired", "late", "machine",
         "mailboxes", "notes", "open", "past", "patches", "publications", "received", "renewal", "result", "runs",
-        "saga", "seed", "shape", "state", "stopping",
+        "saga", "seed", "shape", "state", "stopping", "unwanted",
     )  # fmt: skip
+
+    unwanted: bool
 
     def __init__(self, process_id: bytes, seed: bytes, backlog: int = 0) -> None:
         super().__init__(process_id)

@@ -63,7 +63,8 @@ class TurnTask(asyncio.Task[Any]):
     """A task whose hash is the number of its creation, so that sets of tasks iterate alike at every replay.
 
     ``branch`` is "" for the root, ".2" for the second task that it created, ".2.1" for that one's first; ``counts``
-    counts what was asked for, by name. ``asked_to_end`` says that it was cancelled after the workflow's return.
+    counts what was asked for, by name. ``asked_to_end`` says that it was cancelled after the workflow's return, or
+    the root by a message.
     """
 
     __slots__ = ("asked_to_end", "branch", "children", "counts", "number", "prefix")

@@ -62,7 +62,7 @@ def _finish(loop: TurnLoop) -> None:
     if root is None or root.cancelled():
         loop.cancelled = True
     elif (error := root.exception()) is not None:
-        _note_end(loop, error)
+        _note_end(loop, error, asked_to_cancel=root.asked_to_end)
     else:
         loop.result = root.result()
     if loop.open:
@@ -77,10 +77,11 @@ def _finish(loop: TurnLoop) -> None:
         loop.troubles.clear()
 
 
-def _note_end(loop: TurnLoop, error: BaseException) -> None:
+def _note_end(loop: TurnLoop, error: BaseException, *, asked_to_cancel: bool) -> None:
     renewal = renewal_in(error)
     if renewal is None:
         loop.error = error
+        loop.unwanted = asked_to_cancel or bool(loop.late)
     else:
         loop.renewal = renewal.input
 

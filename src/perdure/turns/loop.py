@@ -15,10 +15,12 @@ from perdure.errors import HistoryMisfit, PayloadError
 from perdure.kernel import payload as payloads
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
+from perdure.kernel.workflow_retry import UNTIL_NEXT_ATTEMPT
 from perdure.turns import current, eviction, saga
 from perdure.turns.ask import Ask, fail, resolve
 from perdure.turns.asking import AskingLoop
 from perdure.turns.current import current_turn, turn_running
+from perdure.turns.renewal import NEXT_ATTEMPT
 from perdure.turns.sandbox import overrides
 
 if TYPE_CHECKING:
@@ -180,7 +182,9 @@ class TurnLoop(AskingLoop):
         """
         if type is not MessageType.CANCEL:
             self.mailbox(name).put((payload, number, type is MessageType.CALL, recorded))
-        elif self.root is None or not self.root.cancel():
+        elif self.root is not None and self.root.cancel():
+            self.root.asked_to_end = True
+        else:
             self.late += (number,)
             if self.saga is not None:
                 self.saga.hurry()
@@ -202,7 +206,7 @@ class TurnLoop(AskingLoop):
         waits = dict.fromkeys(f"{noun} {ask.name}" for ask, noun in nouns)
         waits.update(dict.fromkeys(f"signal {box.name}" for box in self.mailboxes.values() if box.awaited))
         if self.timers.open:
-            waits["timer"] = None
+            waits[UNTIL_NEXT_ATTEMPT if NEXT_ATTEMPT in self.timers.open else "timer"] = None
         text = ", ".join(waits) or "nothing that a step, a timer or a signal could bring"
         return text if len(text) <= _AWAITING_LENGTH else text[: _AWAITING_LENGTH - 1] + "…"
 

@@ -1,7 +1,12 @@
-"""A renewal: the end of a run that is the beginning of the next one, with new arguments and an empty history."""
+"""A renewal: the end of a run that is the beginning of the next one, with new arguments and an empty history.
+
+Another attempt of a workflow that has failed begins with the old arguments, at its time.
+"""
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perdure.errors import WorkflowMisuse
@@ -49,6 +54,25 @@ def renewal_in(error: BaseException | None) -> Renewal | None:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, Renewal) else None
+
+
+NEXT_ATTEMPT = ".attempt"
+"""The place of the timer for which another attempt of a workflow waits; no timer of the code has such a place."""
+
+
+async def at_its_time(
+    loop: AskingLoop, due: int, function: Callable[..., Coroutine[Any, Any, Any]], /, *args: Any, **kwargs: Any
+) -> Any:
+    """Run the function of a workflow from ``due`` (microseconds) on."""
+    time = loop.create_future()
+    loop.open_timer(due, NEXT_ATTEMPT, _come, (time,))
+    await time
+    return await function(*args, **kwargs)
+
+
+def _come(time: Future[None]) -> None:
+    if not time.done():  # it was cancelled in the turn in which the timer fires
+        time.set_result(None)
 
 
 def left_over(loop: AskingLoop) -> list[int]:

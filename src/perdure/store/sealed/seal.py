@@ -25,6 +25,7 @@ from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import ANSWERS, Event
 from perdure.kernel.message import Message
+from perdure.kernel.names import is_debounced
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.stored import MARK
 from perdure.store.sealed.codec import Codec
@@ -205,8 +206,11 @@ def weight(record: Start | Commit | Message | Claimed | Process | Event) -> int:
 
 
 def of_input(process: Process) -> PayloadSlot:
-    """Where an input is kept. One with a key belongs to the key: a second start must seal to the same bytes."""
-    if process.key is None:
+    """Where an input is kept. One with a key belongs to the key: a second start must seal to the same bytes.
+
+    A debounced start is compared with no other, and its process gives the key back.
+    """
+    if process.key is None or is_debounced(process.key):
         return PayloadSlot(b"input\0" + process.id, _said(process.kind))
     kind = _text(process.kind)
     return PayloadSlot(b"input of key\0" + len(kind).to_bytes(4, "big") + kind + _text(process.key))

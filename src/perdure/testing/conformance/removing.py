@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from perdure.clock import SECOND
 from perdure.kernel.commit import Commit, Removal, Start, StartVerdict, Verdict
+from perdure.kernel.debounce import begun
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import SendVerdict
+from perdure.kernel.names import DEBOUNCED
 from perdure.kernel.process import Process, Status
 from perdure.store.base import Pruned, Search
 from perdure.testing.conformance.trial import Trial, finished, forced, going_on
@@ -135,6 +137,19 @@ class Removing:
         assert await trial.store.prune(SECOND, 24 * 3600 * SECOND, 100) == Pruned(1, 0)
         [again] = await trial.store.start([Start(trial.process(key="order/1"))])
         assert (again.verdict, again.id) == (StartVerdict.EXISTS, fresh.id)
+
+    async def test_a_process_that_goes_on_gives_its_key_back_under_the_fence_alone(self, trial: Trial) -> None:
+        key = f"{DEBOUNCED}user-7"
+        row = await trial.owned(await trial.worker(), key=key)
+        stale = replace(begun(row, now=row.created_at), token=row.token - 1)
+        assert (await trial.commit(stale)).verdict is Verdict.REFUSED
+        assert (await trial.row(row.id)).key == key
+        for _ in range(2):  # rule 5: sent again
+            assert (await trial.commit(begun(row, now=row.created_at))).verdict is Verdict.APPLIED
+        after = await trial.row(row.id)
+        assert (after.key, after.owner, after.status, after.token) == (None, None, Status.RUNNING, row.token)
+        [fresh] = await trial.store.start([Start(trial.process(key=key))])
+        assert fresh.verdict is StartVerdict.CREATED
 
     async def test_the_former_runs_of_one_process_are_removed_in_portions_and_the_last_one_stays(
         self, trial: Trial, monkeypatch: pytest.MonkeyPatch
