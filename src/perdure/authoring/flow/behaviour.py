@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from perdure.authoring.flow.action import Action, FlowRequest
+from perdure.authoring.flow.condition import Condition
 from perdure.authoring.flow.event import FlowEvent, FlowInit
 from perdure.authoring.flow.row import Row, Table
 from perdure.authoring.flow.state import State, Stretch
@@ -16,7 +17,8 @@ from perdure.authoring.machine import Machine
 class Behaviour:
     """What the class of a flow, and the flows that it includes, have declared.
 
-    ``of`` gives the row for a state and an event, ``settings`` the request as the row into a state wants it.
+    ``of`` gives the rows for a state and an event, in the order in which they are tried, ``settings`` the request as
+    the row into a state wants it.
     """
 
     def __init__(self, kind: type[Machine]) -> None:
@@ -26,9 +28,10 @@ class Behaviour:
         self.events = self._all(FlowEvent)
         self.actions = self._all(Action)
         self.stretches = self._all(Stretch)
+        self.conditions = self._all(Condition)
         self.inits = self._all(FlowInit)
         self.rows = [row for table in self._all(Table).values() for row in table.rows]
-        self.of: dict[tuple[str, str], Row] = {}
+        self.of: dict[tuple[str, str], list[Row]] = {}
         self.settings: dict[tuple[str, str], FlowRequest] = {}
 
     def _all(self, kind: type[Any]) -> dict[str, Any]:
@@ -58,12 +61,17 @@ class Behaviour:
         return [row.target] if row.target is not None else self.states_of(row)
 
     def resolve(self) -> None:
-        """Find the row for each state and event, and the settings of each request that a row leads to."""
+        """Find the rows for each state and event, and the settings of each request that a row leads to.
+
+        A row without a condition hides all that come after it.
+        """
         others = [row for row in self.rows if not row.begins]
         for row in [*(row for row in others if row.states), *(row for row in others if not row.states)]:
             for state in self.states_of(row):
                 for name in row.names:
-                    self.of.setdefault((state.name, name), row)
+                    found = self.of.setdefault((state.name, name), [])
+                    if not found or found[-1].condition is not None:
+                        found.append(row)
         for row in self.rows:
             for target in self.targets_of(row):
                 for one in row.actions:
@@ -72,7 +80,7 @@ class Behaviour:
 
     def ways(self, state: str) -> list[Row]:
         """The rows that count in a state, in the order of the table."""
-        found = {id(row) for (where, _), row in self.of.items() if where == state}
+        found = {id(row) for (where, _), rows in self.of.items() if where == state for row in rows}
         return [row for row in self.rows if id(row) in found]
 
     def reachable(self, start: str) -> set[str]:
@@ -93,6 +101,6 @@ class Behaviour:
 
     @property
     def functions(self) -> list[FunctionType]:
-        """The functions of its events and actions: they are code of the flow."""
+        """The functions of its events, actions and conditions: they are code of the flow."""
         bodies = [one.body for one in (*self.events.values(), *self.inits.values())]
-        return bodies + [one.function for one in self.actions.values()]
+        return bodies + [one.function for one in (*self.actions.values(), *self.conditions.values())]

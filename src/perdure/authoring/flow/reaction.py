@@ -16,6 +16,7 @@ from perdure import limits
 from perdure.authoring.flow.action import Action, FlowRequest
 from perdure.authoring.flow.answer import Answer, happened
 from perdure.authoring.flow.behaviour import Behaviour
+from perdure.authoring.flow.condition import Condition
 from perdure.authoring.flow.event import FlowEvent, Happened
 from perdure.authoring.flow.position import ABORTED, FlowPosition, OpenRequest, Unexpected, request_id
 from perdure.authoring.flow.row import Row
@@ -134,14 +135,14 @@ class Reaction:
     async def _take(self, happened: Happened, *, outside: bool = False) -> None:
         """Find the row for an event, let it change the fields, and follow the row."""
         position, name = self.position, happened.event
-        row = self.behaviour.of.get((self._state().name, name))
+        row, why = self._row(happened)
         told: Any = [*happened.args]
         if happened.kwargs:
             told = {**({"": told} if told else {}), **happened.kwargs}
         if row is None:
-            self._pass_over(name, f"no row expects it in {position.state}", told, outside=outside)
+            self._pass_over(name, f"{why} in {position.state}", told, outside=outside)
             return
-        if name in position.came:
+        if row.together and name in position.came:
             self._pass_over(name, f"it has come before in {position.state}", told, outside=outside)
             return
         try:
@@ -154,6 +155,21 @@ class Reaction:
             if set(row.names) - set(position.came):
                 return
         await self._follow(row)
+
+    def _row(self, happened: Happened) -> tuple[Row | None, str]:
+        """The first row for an event in this state whose condition holds, or None and why there is none."""
+        rows = self.behaviour.of.get((self._state().name, happened.event))
+        if rows is None:
+            return None, "no row expects it"
+        for row in rows:
+            if row.condition is None or self._holds(row.condition, happened):
+                return row, ""
+        return None, "no condition of a row for it holds"
+
+    def _holds(self, condition: Condition, happened: Happened) -> bool:
+        event = self.behaviour.events.get(happened.event)
+        self.life.where = condition.function.__qualname__
+        return condition.holds(self.flow, {} if event is None else event.brought(happened))
 
     def _change(self, happened: Happened) -> None:
         """Let an event change the fields; one that raises Refusal has changed none of them."""
@@ -337,7 +353,7 @@ class Reaction:
             raise
 
     def _leads_on(self, timeout: str) -> bool:
-        row = self.behaviour.of.get((self.position.state, timeout))
+        row, _ = self._row(Happened(timeout))
         return row is not None and row.target is not None and not row.together
 
 
