@@ -75,7 +75,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
 def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:
     process = claimed.process
     code = scheduler.registry.code_of(process.kind, process.code)
-    loop = loop_of(process, scheduler.parts.policies, process.seen if claimed.backlog else 0)
+    loop = loop_of(process, code, scheduler.parts.policies, process.seen if claimed.backlog else 0)
     instance = scheduler.instances[process.id] = Instance(process, code, loop, lease_end, claimed.events)
     return instance
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
-from perdure.authoring.flow.action import Action, FlowRequest
+from perdure.authoring.flow.action import Action
 from perdure.authoring.flow.condition import Condition
 from perdure.authoring.flow.event import FlowEvent, FlowInit
 from perdure.authoring.flow.row import Row, Table
@@ -17,8 +17,8 @@ from perdure.authoring.machine import Machine
 class Behaviour:
     """What the class of a flow, and the flows that it includes, have declared.
 
-    ``of`` gives the rows for a state and an event, in the order in which they are tried, ``settings`` the request as
-    the row into a state wants it.
+    ``of`` gives the rows for a state and an event, in the order in which they are tried, ``done_in`` the actions
+    and requests that are done in a state, as the rows into it want them.
     """
 
     def __init__(self, kind: type[Machine]) -> None:
@@ -32,7 +32,7 @@ class Behaviour:
         self.inits = self._all(FlowInit)
         self.rows = [row for table in self._all(Table).values() for row in table.rows]
         self.of: dict[tuple[str, str], list[Row]] = {}
-        self.settings: dict[tuple[str, str], FlowRequest] = {}
+        self.done_in: dict[str, dict[str, Action]] = {state: {} for state in self.states}
 
     def _all(self, kind: type[Any]) -> dict[str, Any]:
         return {name: value for name, value in self.named.items() if isinstance(value, kind)}
@@ -61,7 +61,7 @@ class Behaviour:
         return [row.target] if row.target is not None else self.states_of(row)
 
     def resolve(self) -> None:
-        """Find the rows for each state and event, and the settings of each request that a row leads to.
+        """Find the rows for each state and event, and what is done in each state.
 
         A row without a condition hides all that come after it.
         """
@@ -74,9 +74,7 @@ class Behaviour:
                         found.append(row)
         for row in self.rows:
             for target in self.targets_of(row):
-                for one in row.actions:
-                    if isinstance(one, FlowRequest):
-                        self.settings[target.name, one.name] = one
+                self.done_in[target.name].update((one.name, one.done_in(target)) for one in row.actions)
 
     def ways(self, state: str) -> list[Row]:
         """The rows that count in a state, in the order of the table."""

@@ -127,6 +127,12 @@ def _check_settings(behaviour: Behaviour) -> None:
                             behaviour,
                             f"{one.name!r} has different options in {target.name}. Give it the same in each row.",
                         )
+                    if target.at_most_once and one.retry.attempts > 1:
+                        raise _wrong(
+                            behaviour,
+                            f"{one.name!r} is sent again in {target!r}, whose actions run at most once. Leave one of "
+                            f"them out: .do({one.name}.options(retry=Retry.NONE)).",
+                        )
 
 
 def _check_ways(behaviour: Behaviour) -> None:

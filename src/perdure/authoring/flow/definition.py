@@ -64,6 +64,9 @@ class Flow(Machine):
         elif settings and not hasattr(cls, "__flow__"):
             raise DefinitionError(f"{cls.__qualname__} has no method marked @flow.init, so it has no name or version.")
         super().__init_subclass__(**settings)
+        if beginnings:
+            cls.__machine__.done_in = cls.__flow__.done_in
+            cls.__machine__.by_state = any(state.at_most_once for state in cls.__flow__.states.values())
 
     @sent
     async def answer(self, id: str, code: str = "", reason: str = "", value: Any = None) -> str:
@@ -98,6 +101,10 @@ class Flow(Machine):
     def scenario(cls) -> str:
         """A skeleton of tests, as Python text: one for each way to an end, with ``...`` where values belong."""
         return drawing.scenario(cls.__flow__)
+
+    def _is_passive(self) -> bool:
+        state = self.__flow__.states.get(self.flow.state)
+        return state is not None and state.passivating
 
     def _reaction(self) -> Reaction:
         return Reaction(self, self.__flow__)

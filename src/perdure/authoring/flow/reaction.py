@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure import limits
 from perdure.authoring.flow.action import Action, FlowRequest
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perdure.authoring.flow.definition import Flow
 
 SECOND = 1_000_000
+A = TypeVar("A", bound=Action)
 
 
 class Failed(Exception):
@@ -59,6 +60,7 @@ class Reaction:
         self.turn = turn_for("a flow")
         self.life: Any = self.turn.machine
         self._ahead: deque[Happened] = deque()
+        self._fresh: set[str] = set()
 
     # -- what begins a reaction --------------------------------------------------------------------------------------
 
@@ -269,7 +271,8 @@ class Reaction:
     async def _act(self, action: Action) -> bool:
         """Do an action; what it says has happened is taken once all actions of its row are done. True: it was cut."""
         try:
-            said = await self._bounded(action.function(self.flow), action, action.timeout)
+            action = self._as_set(action, self.position.state)
+            said = await self._bounded(action.function(self.flow), action, action.timeout, self.position.state)
         except Cut as cut:
             if cut.own:
                 self._ahead.append(Happened(action.timed_out.name))
@@ -300,24 +303,31 @@ class Reaction:
         position.close(request.name)
         position.asked += 1
         id = request_id(self.turn.process_id, position.asked, request.name)
-        until = now + round(request.timeout * SECOND)
+        until = now + round(self._as_set(request, position.state).timeout * SECOND)
         opened = OpenRequest(request.name, id, position.state, now, until)
         position.requests.append(opened)
+        self._fresh.add(request.timed_out.name)
         return await self._until_cut(opened)
+
+    def _as_set(self, action: A, state: str) -> A:
+        """An action or request as it is done in a state: with the settings of the rows into it, and by policy."""
+        there: Any = self.behaviour.done_in.get(state, {}).get(action.name, action)
+        as_set: A = there.by_policy(self.turn.rulings(state, there))
+        return as_set
 
     async def _until_cut(self, opened: OpenRequest) -> bool:
         """Send a request, for the first time or again. True: it was cut."""
-        declared = self.behaviour.actions[opened.name]
-        request = self.behaviour.settings.get((opened.state, opened.name), declared)
+        request = self._as_set(self.behaviour.actions[opened.name], opened.state)
         opened.sends += 1
         spent = (self.turn.now - opened.since) / SECOND
         delay = request.retry.next_delay(opened.sends, spent, self.turn.chance.random())
         opened.again = None if delay is None else self.turn.now + round(delay * SECOND)
         opened.trouble = ""
+        left = (opened.until - self.turn.now) / SECOND
         try:
-            await self._bounded(request.function(self.flow, opened.id), request, None)
-        except Cut:
-            return True
+            await self._bounded(request.function(self.flow, opened.id), request, left, opened.state)
+        except Cut as cut:
+            return not cut.own or self._leads_on(request.timed_out.name)
         except request.expected as error:
             self.position.close(request.name)
             self._lead(request.of_error(error), Answer(type(error).__name__, f"{error}"))
@@ -328,28 +338,32 @@ class Reaction:
     def _lead(self, event: FlowEvent[...], answer: Answer) -> None:
         self._ahead.append(happened(event, answer))
 
-    async def _bounded(self, doing: Awaitable[Any], action: Action, own: float | None) -> Any:
-        """Await what an action does, until a time is over that leads the flow elsewhere; raises Cut then."""
-        now, limit = self.turn.now, None if own is None else self.turn.now + round(own * SECOND)
-        others = [at for at, name in self.position.timeouts() if self._leads_on(name)]
+    async def _bounded(self, doing: Awaitable[Any], action: Action, own: float | None, state: str) -> Any:
+        """Await what an action does, until a time is over that leads the flow elsewhere; raises Cut then.
+
+        ``own`` is the time that it has itself, in seconds. Whether that is over says the timer that has fired, and no
+        comparison: a policy may have changed it before a replay. So the time of a request that was made in this very
+        reaction ends nothing but that request.
+        """
+        life = self.life
+        life.where, life.state, life.once = action.function.__qualname__, state, action.at_most_once
+        apart = {*self._fresh, action.timed_out.name}
+        others = [at for at, name in self.position.timeouts() if name not in apart and self._leads_on(name)]
         first = min(others, default=None)
-        mine = limit is not None and (first is None or limit <= first)
-        if not mine:
-            limit = first
-        self.life.where = action.function.__qualname__
-        if limit is None:
+        if own is None and first is None:
             return await doing
-        if limit <= now:
+        left = None if first is None else (first - self.turn.now) / SECOND
+        if left is not None and left <= 0:
             if inspect.iscoroutine(doing):
                 doing.close()
-            raise Cut(mine)
-        timer = asyncio.timeout((limit - now) / SECOND)
+            raise Cut(own=False)
+        elsewhere, mine = asyncio.timeout(left), asyncio.timeout(own)
         try:
-            async with timer:
+            async with elsewhere, mine:
                 return await doing
         except TimeoutError:
-            if timer.expired():
-                raise Cut(mine) from None
+            if mine.expired() or elsewhere.expired():
+                raise Cut(mine.expired()) from None
             raise
 
     def _leads_on(self, timeout: str) -> bool:
