@@ -94,6 +94,7 @@ class Step(Generic[P, R]):
         self.undo = undo_of(self, undo)
         update_wrapper(self, self.function)
         self.on_parent_end: OnParentEnd = "cancel"
+        self.revival_delay: float | None = None
         self.set_here: frozenset[str] = frozenset()
         note(self)
 
@@ -165,6 +166,7 @@ class Step(Generic[P, R]):
         if once and other.routing is not None:
             other.routing = structs.replace(other.routing, accept="current")
         other._once(once)
+        other.revival_delay = given.get("revival_delay", self.revival_delay)
         other.set_here = self.set_here | set(map(setting_of, given))
         return other
 

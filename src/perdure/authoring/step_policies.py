@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from perdure.authoring.queue import step_names
@@ -14,6 +15,8 @@ from perdure.errors import DefinitionError
 from perdure.kernel.policy import ANY, Policies, Ruling, Subject
 from perdure.turns.ask import Undo
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 
 class StepPolicies:
     """The policies of a worker. A step is resolved once, however often it is asked for."""
@@ -22,7 +25,7 @@ class StepPolicies:
         self.policies = policies
         self.any = bool(policies)
         self._found: dict[tuple[Any, ...], dict[str, Ruling]] = {}
-        self._made: dict[tuple[str, str, str, bool], tuple[Any, Any]] = {}
+        self._made: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def check(self) -> None:
         """Raise DefinitionError if a policy names nothing of this program, or gives a timeout to what expects none."""
@@ -55,23 +58,29 @@ class StepPolicies:
             self._found[known] = self.policies.of((kind, state, action.name), action.declared, action.set_here)
         return self._found[known]
 
-    def applied(self, kind: str, step: Any, state: str = ANY, *, once: bool = False) -> Any:
+    def applied(
+        self, kind: str, step: Any, state: str = ANY, once: bool = False, revival_delay: float | None = None
+    ) -> Any:
         """The step, or child, as a workflow runs it: with what is set for it and for its undo.
 
-        ``once``: the state of the flow says that it runs at most once.
+        The state of a flow may say that it runs at most ``once``, and its ``revival_delay``.
         """
-        place = kind, state, step.name, once
+        place = kind, state, step.name, once, revival_delay
         before, after = self._made.get(place, (None, None))
         if before is not step:
-            after = self._with_undo(kind, state, self._alone(kind, state, step, once=once))
+            by_state: dict[str, Any] = {"at_most_once": True} if once else {}
+            if revival_delay is not None:
+                by_state["revival_delay"] = revival_delay
+            after = self._with_undo(kind, state, self._alone(kind, state, step, by_state))
             self._made[place] = step, after
         return after
 
-    def _alone(self, kind: str, state: str, step: Any, *, once: bool = False) -> Any:
+    def _alone(self, kind: str, state: str, step: Any, by_state: Mapping[str, Any] = NOTHING) -> Any:
         if not isinstance(step, Step):
             return step
         given = {name: one.value for name, one in self.found(kind, step, state).items()}
-        if once:
+        given = {**by_state, **given}
+        if "at_most_once" in by_state:  # no policy lets run twice what the code says is not to
             given["at_most_once"] = True
         return step.by_policy(given) if given else step
 

@@ -21,6 +21,9 @@ from perdure.errors import DefinitionError, InvalidInput
 from perdure.kernel.names import near
 from perdure.kernel.policy import OF_RETRY, PROPERTIES, Ruling, setting_of
 
+OF_STATES = ("at_most_once", "revival_delay")
+"""The properties that a state of a flow may set for its actions."""
+
 policy = App(name="policy", help="Show which retries and timeouts steps have.", help_format="plaintext")
 
 
@@ -64,8 +67,9 @@ def explain(
     if part in actions:
         found = [_explained_action(policies, kind, state, actions[part])]
     else:
-        once = any(action.at_most_once for action in actions.values())
-        found = [_explained(policies, kind, state, one, once=once) for one in steps_named(part)]
+        found = [
+            _explained(policies, kind, state, one, next(iter(actions.values()), None)) for one in steps_named(part)
+        ]
     if json:
         output.show_json(found[0] if len(found) == 1 else found)
         return
@@ -80,30 +84,38 @@ def _explained_action(policies: StepPolicies, kind: str, state: str, action: Act
     found = policies.of_action(kind, state, action)
     after = action.by_policy({name: one.value for name, one in found.items()})
     lines = []
-    for name in ("timeout", "at_most_once", *(OF_REQUEST if isinstance(after, FlowRequest) else ())):
+    for name in ("timeout", *OF_STATES, *(OF_REQUEST if isinstance(after, FlowRequest) else ())):
         value = getattr(after.retry if isinstance(after, FlowRequest) and name in OF_REQUEST else after, name)
-        lines.append(Property(name, value, _set_by(name, found, action, after)))
+        lines.append(Property(name, value, _set_by(name, found, action, after, action)))
     return lines
 
 
-def _explained(policies: StepPolicies, kind: str, state: str, step: Step[Any, Any], *, once: bool) -> list[Property]:
-    found, after = policies.found(kind, step, state), policies.applied(kind, step, state, once=once)
+def _explained(
+    policies: StepPolicies, kind: str, state: str, step: Step[Any, Any], one: Action | None
+) -> list[Property]:
+    """The policy of a step; in a state of a flow ``one`` of its actions, which all have what the state says."""
+    by_state = (False, None) if one is None else (one.at_most_once, one.revival_delay)
+    found, after = policies.found(kind, step, state), policies.applied(kind, step, state, *by_state)
     lines = []
     for name in PROPERTIES:
         value = after.retry.numbers()[name] if name in OF_RETRY else getattr(after, name)
-        by_state = once and name == "at_most_once"
-        lines.append(Property(name, value, "the state" if by_state else _set_by(name, found, step, after)))
+        lines.append(Property(name, value, _set_by(name, found, step, after, one)))
     return lines
 
 
 def _set_by(
-    name: str, found: Mapping[str, Ruling], before: Step[Any, Any] | Action, after: Step[Any, Any] | Action
+    name: str,
+    found: Mapping[str, Ruling],
+    before: Step[Any, Any] | Action,
+    after: Step[Any, Any] | Action,
+    in_state: Action | None,
 ) -> str:
     by = found.get(name) or (found.get("backoffs") if name == "attempts" else None)  # one retry for each back-off
+    by_state = in_state is not None and name in OF_STATES and getattr(in_state, name) not in (False, None)
     if after.at_most_once and name in OF_RETRY:
         return "at_most_once"
-    if name == "at_most_once" and isinstance(before, Action) and before.at_most_once:
-        return "the state"
+    if by_state and (by is None or name == "at_most_once"):
+        return "the flow"
     if by is not None:
         return f"{by.key} in {by.source}"
     if setting_of(name) in before.declared:

@@ -38,9 +38,11 @@ Flows = Mapping[str, Mapping[str, Collection[str]]]
 class Policy:
     """What is set for the steps that a key names; what is left out stays as it is.
 
-    ``timeout`` is how long an attempt may take, ``at_most_once`` has the step never run twice; the others are those of
-    :class:`~perdure.Retry`. Durations are seconds or timedeltas. ``total``, ``budget`` and ``timeout_cap`` may
-    be None, which is no bound; a file says "none". Raises DefinitionError.
+    ``timeout`` is how long an attempt may take, ``at_most_once`` has the step never run twice, and ``revival_delay`` is
+    how long after the loss of its worker a step that was under way begins again: None is at once, 0 is not before a
+    person retries the process. The others are those of :class:`~perdure.Retry`. Durations are seconds or timedeltas.
+    ``total``, ``budget`` and ``timeout_cap`` may be None, which is no bound; a file says "none". Raises
+    DefinitionError.
     """
 
     timeout: Duration | UnsetType = UNSET
@@ -57,6 +59,7 @@ class Policy:
     timeout_cap: Duration | UnsetType | None = UNSET
     then: Sequence[Stage] | UnsetType = UNSET
     at_most_once: bool | UnsetType = UNSET
+    revival_delay: Duration | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
         given = self.given
@@ -68,6 +71,7 @@ class Policy:
         once = given.pop("at_most_once", False)
         if not isinstance(once, bool):
             raise DefinitionError(f"Policy(at_most_once={shown(once)}) makes no sense: give True or False.")
+        check_revival_delay(given.pop("revival_delay", None), "Policy")
         fitting(Retry(), given)
 
     @property
@@ -78,8 +82,8 @@ class Policy:
 
 
 PROPERTIES = tuple(field.name for field in fields(Policy))
-OF_RETRY = tuple(name for name in PROPERTIES if name not in ("timeout", "at_most_once"))
-_BOUNDS = ("total", "budget", "timeout_cap")
+OF_RETRY = tuple(name for name in PROPERTIES if name not in ("timeout", "at_most_once", "revival_delay"))
+_BOUNDS = ("total", "budget", "timeout_cap", "revival_delay")
 
 
 class Ruling(NamedTuple):
@@ -210,6 +214,14 @@ def _checked(policy: Any, what: str) -> Policy:
         return Policy(**policy)
     except DefinitionError as error:
         raise DefinitionError(f"{what}: {error}") from None
+
+
+def check_revival_delay(delay: Any, where: str) -> None:
+    """Raise DefinitionError if a delay, in seconds, is neither None nor 0 or more."""
+    if delay is not None and not (_is_number(delay) and delay >= 0):
+        raise DefinitionError(
+            f"{where} has revival_delay={shown(delay)}. Give seconds or a timedelta, or 0 to switch revival off."
+        )
 
 
 def _is_number(value: Any) -> bool:

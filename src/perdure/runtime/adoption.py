@@ -9,7 +9,7 @@ from perdure.kernel.claim import Claimed
 from perdure.kernel.event import EventType
 from perdure.kernel.integrity import flaw, flaw_of_news
 from perdure.kernel.names import id_text
-from perdure.runtime import release, turn
+from perdure.runtime import release, revival, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.loops import loop_of
 from perdure.runtime.process_cache import ends_with
@@ -69,6 +69,8 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         scheduler.telemetry.counters["takeovers"] += 1
         evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
         instance.note(EventType.REVIVED, scheduler.time.now(), evidence)
+    if instance.steps.asked and revival.put_off(scheduler, instance, claimed.events):
+        return
     _go_on(scheduler, instance)
 
 

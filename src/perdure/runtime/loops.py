@@ -8,7 +8,6 @@ from typing import Any
 from perdure.authoring.step_policies import StepPolicies
 from perdure.authoring.workflow import Workflow
 from perdure.kernel.child import is_task
-from perdure.kernel.policy import ANY
 from perdure.kernel.process import Process
 from perdure.turns.loop import Ask, TurnLoop
 
@@ -26,8 +25,10 @@ class PolicyLoop(TurnLoop):
     def ask(self, step: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
         """Ask for a step as it is run here."""
         machine = self.machine
-        state, once = (ANY, False) if machine is None else (machine.state, machine.once)
-        return super().ask(self._policies.applied(self._kind, step, state, once=once), args, kwargs)
+        if machine is None:
+            return super().ask(self._policies.applied(self._kind, step), args, kwargs)
+        by_state = machine.once, machine.revival_delay
+        return super().ask(self._policies.applied(self._kind, step, machine.state, *by_state), args, kwargs)
 
     def rulings(self, state: str, action: Any) -> Mapping[str, Any]:
         """What policies set for an action of a flow in that state, by property."""

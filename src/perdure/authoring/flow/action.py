@@ -37,7 +37,7 @@ class Action(Timed):
 
     ``mentions`` are the names that its code looks up in ``self``: among them those of the events that it returns.
     ``declared`` are the settings that its definition has, ``set_here`` those that one state has, and ``at_most_once``
-    says that its steps never run twice.
+    says that its steps never run twice; ``revival_delay`` is as for a state.
     """
 
     mark = "action"
@@ -45,6 +45,7 @@ class Action(Timed):
     declared: frozenset[str] = frozenset()
     set_here: frozenset[str] = frozenset()
     at_most_once = False
+    revival_delay: float | None = None
 
     def __init__(
         self,
@@ -81,9 +82,13 @@ class Action(Timed):
         """The event to which an expected error leads."""
         return next(event for kind, event in self.errors.items() if isinstance(error, kind))
 
-    def done_in(self, state: State) -> Self:
-        """The same as it is done in a state."""
-        return self.by_policy({"at_most_once": True}) if state.at_most_once else self
+    def done_in(self, state: State, revival_delay: float | None) -> Self:
+        """The same as it is done in a state; ``revival_delay`` is that of the flow."""
+        given: dict[str, Any] = {"at_most_once": True} if state.at_most_once else {}
+        delay = revival_delay if state.revival_delay is None else state.revival_delay
+        if delay is not None:
+            given["revival_delay"] = delay
+        return self.by_policy(given)
 
     def by_policy(self, given: Mapping[str, Any]) -> Self:
         """The same with what a policy has given: its ``timeout``, if it has one, and whether it runs at most once."""
@@ -93,6 +98,7 @@ class Action(Timed):
         if self.timeout is not None:
             other.timeout = float(given.get("timeout", self.timeout))
         other.at_most_once = self.at_most_once or given.get("at_most_once", False)
+        other.revival_delay = given.get("revival_delay", self.revival_delay)
         return other
 
 

@@ -21,8 +21,9 @@ class Behaviour:
     and requests that are done in a state, as the rows into it want them.
     """
 
-    def __init__(self, kind: type[Machine]) -> None:
+    def __init__(self, kind: type[Machine], revival_delay: float | None = None) -> None:
         self.kind = kind
+        self.revival_delay = revival_delay
         self.named = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
         self.states = self._all(State)
         self.events = self._all(FlowEvent)
@@ -52,6 +53,12 @@ class Behaviour:
         """The states in which something may still happen."""
         return [state for state in self.states.values() if not state.terminal]
 
+    @property
+    def by_state(self) -> bool:
+        """Whether how the steps of its actions run depends on the state, also without policies."""
+        actions = [action for done in self.done_in.values() for action in done.values()]
+        return any(one.at_most_once or one.revival_delay is not None for one in actions)
+
     def states_of(self, row: Row) -> Iterable[State]:
         """The states in which a row counts, without regard to other rows."""
         return row.states or self.open_states
@@ -74,7 +81,9 @@ class Behaviour:
                         found.append(row)
         for row in self.rows:
             for target in self.targets_of(row):
-                self.done_in[target.name].update((one.name, one.done_in(target)) for one in row.actions)
+                self.done_in[target.name].update(
+                    (one.name, one.done_in(target, self.revival_delay)) for one in row.actions
+                )
 
     def ways(self, state: str) -> list[Row]:
         """The rows that count in a state, in the order of the table."""

@@ -347,6 +347,7 @@ class Reaction:
         """
         life = self.life
         life.where, life.state, life.once = action.function.__qualname__, state, action.at_most_once
+        life.revival_delay = action.revival_delay
         apart = {*self._fresh, action.timed_out.name}
         others = [at for at, name in self.position.timeouts() if name not in apart and self._leads_on(name)]
         first = min(others, default=None)

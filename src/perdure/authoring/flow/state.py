@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.authoring.definitions import seconds
-from perdure.clock import Duration
+from perdure.clock import Duration, in_seconds
 from perdure.errors import DefinitionError
+from perdure.kernel.policy import check_revival_delay
 
 
 class Timed:
@@ -54,7 +55,11 @@ class State(Timed):
     whether one was done, its action gets a StepOutcomeUnknown, and unless that is one of its ``errors`` the flow is
     broken until a person decides; a request is not sent again, and waits for its answer or timeout. With
     ``passivating`` the flow leaves the worker's memory as soon as the actions of that state are done; whatever comes
-    for it loads it again. Raises DefinitionError.
+    for it loads it again.
+
+    A step of the state that is under way when its worker is lost begins again ``revival_delay`` seconds later, unless
+    the flow has left the state by then. None is at once, or what the flow says; with 0 it does not begin by itself: the
+    flow is broken, and says so, until a person has it retried. Raises DefinitionError.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class State(Timed):
         result: str = "",
         at_most_once: bool = False,
         passivating: bool = False,
+        revival_delay: Duration | None = None,
     ) -> None:
         self.timeout = seconds("timeout", timeout, "a state")
         for name, value in (("phase", phase), ("result", result)):
@@ -87,6 +93,8 @@ class State(Timed):
             raise DefinitionError("a terminal state is passivating, but a flow that has ended leaves memory anyway.")
         self.terminal, self.failed, self.result = terminal, failed, result
         self.at_most_once, self.passivating = at_most_once, passivating
+        self.revival_delay: float | None = in_seconds(revival_delay)
+        check_revival_delay(self.revival_delay, "a state")
         self.phase = phase or ("PENDING" if not terminal else "FAILED" if failed else "COMPLETED")
 
 
