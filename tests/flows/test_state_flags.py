@@ -122,7 +122,7 @@ async def test_what_nobody_knows_may_be_an_event_of_the_flow(opened: Open) -> No
     assert (done["began attempt"], done["stumbled"]) == (1, 0)
 
 
-async def test_a_step_of_such_a_state_is_not_retried_when_it_fails_and_elsewhere_it_is(opened: Open) -> None:
+async def test_a_step_of_such_a_state_is_not_retried_when_it_fails(opened: Open) -> None:
     gates["attempt"].set()
     engine, _ = await opened(work=True, workflows=[Payout.begun])
     handle = await engine.start(Payout.begun)
@@ -212,6 +212,16 @@ async def test_a_policy_says_at_most_once_for_a_state_or_an_action(opened: Open)
         await until_row(second, handle.id, lambda row: row.status is Status.BROKEN)
         assert done["began walk"] == 1, key
         await second.close(0)
+
+
+async def test_no_policy_lets_run_twice_what_a_state_says_is_done_once(opened: Open) -> None:
+    gates["attempt"].set()
+    options = WorkerOptions(policies={"Payout.trying.stumbles": Policy(at_most_once=False, attempts=3, first=0)})
+    engine, _ = await opened(work=True, workflows=[Payout.begun], options=options)
+    handle = await engine.start(Payout.begun)
+    await handle.signal(Payout.tried)
+    await until_row(engine, handle.id, lambda row: row.status is Status.BROKEN)
+    assert done["stumbled"] == 1
 
 
 async def test_a_passivating_state_leaves_memory_at_once_and_any_input_loads_it_back(opened: Open) -> None:

@@ -91,6 +91,10 @@ class OpenSteps:
                 self.origins.setdefault(ask.slot, self.run)
         self.asked += asks
 
+    def put_off(self, ask: Ask[Any]) -> None:
+        """A step that was asked for waits for a time of its own, which asks for it again."""
+        self.asked.remove(ask)
+
     def expect(self) -> None:
         """The steps asked for wait for the commit under way, with those that could not be released before."""
         if self.releasing:
