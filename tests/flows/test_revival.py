@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, Handle, Policy, Retry, Status, WorkerOptions, flow, testing
+from perdure import Engine, Handle, Policy, Retry, Status, WorkerOptions, flow, testing, workflow
 from perdure.errors import DefinitionError
 from perdure.kernel.event import EventType
 from tests.flows.transfer import Transfer, ask, done, gates, note, position, sent, waits
@@ -116,6 +116,27 @@ async def test_a_policy_sets_the_delay_of_a_state_an_action_or_a_step(opened: Op
     _, handle = await lost_in(opened, Rescue.stopped, **{key: Policy(revival_delay=0.001)})
     assert await handle.result(LIMIT) == "over"
     assert done["began work"] == 2
+
+
+@workflow
+async def errand() -> str:
+    """A workflow that is no flow."""
+    return await waits("errand")
+
+
+async def test_a_policy_keeps_a_step_of_any_workflow_from_going_on_by_itself(opened: Open) -> None:
+    options = WorkerOptions(policies={"errand.*.waits": Policy(revival_delay=0)})
+    first, store = await opened(work=True, workflows=[errand], options=options)
+    handle = await first.start(errand)
+    await until(lambda: done["began errand"])
+    await lose(first, store)
+    gates["errand"].set()
+    second, _ = await opened(work=True, workflows=[errand], options=options)
+    await until_row(second, handle.id, lambda row: row.status is Status.BROKEN)
+    handle = second.process(handle.id, str)
+    await handle.retry()
+    assert await handle.result(LIMIT) == "errand"
+    assert done["began errand"] == 2
 
 
 async def test_a_revived_request_goes_on_with_the_sends_that_it_has_left(opened: Open) -> None:

@@ -46,6 +46,9 @@ _DEFAULT_RETRY = Retry()
 class Step(Generic[P, R]):
     """A function marked with :func:`step`. A call in a workflow asks for the step; elsewhere the function just runs."""
 
+    revival_delay: float | None = None
+    """Seconds after the loss of its worker until it begins again; None is at once, 0 not by itself."""
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -94,7 +97,6 @@ class Step(Generic[P, R]):
         self.undo = undo_of(self, undo)
         update_wrapper(self, self.function)
         self.on_parent_end: OnParentEnd = "cancel"
-        self.revival_delay: float | None = None
         self.set_here: frozenset[str] = frozenset()
         note(self)
 

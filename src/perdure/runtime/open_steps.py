@@ -91,10 +91,6 @@ class OpenSteps:
                 self.origins.setdefault(ask.slot, self.run)
         self.asked += asks
 
-    def put_off(self, ask: Ask[Any]) -> None:
-        """A step that was asked for waits for a time of its own, which asks for it again."""
-        self.asked.remove(ask)
-
     def expect(self) -> None:
         """The steps asked for wait for the commit under way, with those that could not be released before."""
         if self.releasing:
@@ -157,6 +153,8 @@ class OpenSteps:
         if waiting is None:
             self.retries.pop(slot, None)
             return
+        if self.asked:  # its timer asks for it again
+            self.asked = [ask for ask in self.asked if ask.slot != slot]
         if self.retries is NOTHING:
             self.retries = {}
         self.retries[slot] = waiting

@@ -43,7 +43,6 @@ def put_off(scheduler: Scheduler, instance: Instance, history: Sequence[Event]) 
             return True
         due = lost_at + microseconds(delay)
         if due > now:
-            steps.put_off(ask)
             scheduler.agent.wait(instance, ask, due, (due - now) / 1_000_000)
     return False
 

@@ -49,12 +49,12 @@ class Condition:
     def unfit(self, event: FlowEvent[...] | None) -> str:
         """Why it cannot judge an event, or a timeout (None), which brings nothing; empty if it can."""
         brought = {} if event is None else _types(event.body)
+        what = "a timeout, which brings nothing" if event is None else f"the event {event.name!r}"
         for name, type in _types(self.function).items():
             if name not in brought:
-                what = "a timeout, which brings nothing" if event is None else f"the event {event.name!r}"
                 return f"takes {name!r}, which does not come with {what}"
-            if type not in ANYTHING and brought[name] not in (type, inspect.Parameter.empty):
-                return f"takes {name!r} as another type than the event {event.name!r} has it" if event else ""
+            if type not in ANYTHING and brought[name] not in (type, Any):
+                return f"takes {name!r} as another type than {what} has it"
         return ""
 
     def holds(self, flow: Any, brought: Mapping[str, Any]) -> bool:
@@ -81,7 +81,7 @@ def _types(function: FunctionType) -> dict[str, Any]:
     _, *taken = inspect.signature(function).parameters
     try:
         hints = get_type_hints(function)
-    except NameError:  # a type that is defined further down: the event itself says so when it is used
+    except NameError:  # a type that is not known here counts as any
         hints = {}
     return {name: hints.get(name, Any) for name in taken}
 

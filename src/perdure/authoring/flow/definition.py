@@ -66,8 +66,10 @@ class Flow(Machine):
             cls.__flow__ = Behaviour(cls, delay)
             fields = {name for name in get_type_hints(cls) if name not in Flow.__annotations__}
             check(cls.__flow__, RESERVED, fields)
-        elif settings and not hasattr(cls, "__flow__"):
-            raise DefinitionError(f"{cls.__qualname__} has no method marked @flow.init, so it has no name or version.")
+        elif (settings or revival_delay is not None) and not hasattr(cls, "__flow__"):
+            raise DefinitionError(
+                f"{cls.__qualname__} has no method marked @flow.init, so it has no name, version or revival_delay."
+            )
         super().__init_subclass__(**settings)
         if beginnings:
             cls.__machine__.done_in = cls.__flow__.done_in

@@ -345,12 +345,12 @@ class Reaction:
         comparison: a policy may have changed it before a replay. So the time of a request that was made in this very
         reaction ends nothing but that request.
         """
-        life = self.life
-        life.where, life.state, life.once = action.function.__qualname__, state, action.at_most_once
-        life.revival_delay = action.revival_delay
         apart = {*self._fresh, action.timed_out.name}
         others = [at for at, name in self.position.timeouts() if name not in apart and self._leads_on(name)]
         first = min(others, default=None)
+        life = self.life
+        life.where, life.state, life.once = action.function.__qualname__, state, action.at_most_once
+        life.revival_delay = action.revival_delay
         if own is None and first is None:
             return await doing
         left = None if first is None else (first - self.turn.now) / SECOND
