@@ -141,7 +141,7 @@ class Order(flow.Flow):
 
     @flow.action(errors={StepOutcomeUnknown: may_have_filed})
     async def enter(self) -> flow.Happened:
-        await file(self.name, self.pace)
+        await file(self.name, self.pace + 5.0)
         return self.has_filed()
 
     @flow.action
