@@ -145,4 +145,4 @@ def test_an_action_and_a_step_in_a_state_are_shown_with_what_the_state_says(term
     elsewhere = terminal.bare("policy", "explain", "Dispatch.asking.ask_the_post", post)
     assert elsewhere.has("at_most_once false default") and elsewhere.has("attempts 1 the step")
     wrong = terminal.bare("policy", "explain", "Dispatch.asking.send", post)
-    assert (wrong.code, "Did you mean 'Dispatch.sending.send'" in wrong.err) == (2, True), wrong.err
+    assert (wrong.code, "'Dispatch.asking.send' is no step" in wrong.err) == (2, True), wrong.err
