@@ -12,15 +12,15 @@ from perdure.clock import microseconds
 from perdure.kernel.event import Event, EventType
 
 if TYPE_CHECKING:
+    from perdure.runtime.holder import Holder
     from perdure.runtime.instance import Instance
-    from perdure.runtime.scheduler import Scheduler
 
 
 class Interrupted(Exception):
     """A step was under way when its worker was lost, and its revival is switched off."""
 
 
-def put_off(scheduler: Scheduler, instance: Instance, history: Sequence[Event]) -> bool:
+def put_off(holder: Holder, instance: Instance, history: Sequence[Event]) -> bool:
     """Let steps of a process that was just replayed wait for their revival. True: it is parked as broken.
 
     The delay counts from the loss of the worker, which is in the history: a step that waits for it already, and whose
@@ -31,7 +31,7 @@ def put_off(scheduler: Scheduler, instance: Instance, history: Sequence[Event]) 
     lost_at = _lost_at([*history, *instance.events]) if delayed else None
     if lost_at is None:
         return False
-    now = scheduler.time.now()
+    now = holder.parts.time.now()
     for ask in delayed:
         delay = ask.step.revival_delay or 0.0
         if delay == 0.0:
@@ -39,11 +39,11 @@ def put_off(scheduler: Scheduler, instance: Instance, history: Sequence[Event]) 
                 f"step {ask.name}:{ask.place} was under way when its worker was lost, and its revival is off "
                 "(revival_delay=0). Look whether it was done, then set its result or retry the process"
             )
-            scheduler.park(instance, Interrupted(text))
+            holder.park(instance, Interrupted(text))
             return True
         due = lost_at + microseconds(delay)
         if due > now:
-            scheduler.agent.wait(instance, ask, due, (due - now) / 1_000_000)
+            holder.agent.wait(instance, ask, due, (due - now) / 1_000_000)
     return False
 
 
