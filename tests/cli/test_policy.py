@@ -64,3 +64,85 @@ def test_a_name_that_is_none_and_a_key_that_names_nothing_are_refused_with_what_
     Path("perdure.toml").write_text('[policies."parcel_order.*.weigh"]\ntotal = 60\n')
     said = terminal.bare("policy", "explain", "parcel_order.*.weigh_parcel", shop)
     assert (said.code, "'parcel_order.*.weigh' of perdure.toml names no workflow" in said.err) == (2, True)
+
+
+FLOW = """
+from perdure import Retry, flow, step
+
+
+@step(retry=Retry.NONE)
+async def ask_the_post(id: str) -> None:
+    pass
+
+
+class Dispatch(flow.Flow, revival_delay=5):
+    asking = flow.State()
+    sending = flow.State(at_most_once=True)
+    sent = flow.State(terminal=True)
+
+    @flow.init
+    def begun(self) -> None:
+        pass
+
+    @flow.event
+    def answered(self) -> None:
+        pass
+
+    @flow.event
+    def gone(self) -> None:
+        pass
+
+    @flow.request(timeout=60, default=answered)
+    async def ask(self, id: str) -> None:
+        await ask_the_post(id)
+
+    @flow.action
+    async def send(self) -> flow.Happened:
+        await ask_the_post("send")
+        return self.gone()
+
+    behaviour = flow.table(
+        flow.on(begun).to(asking).do(ask),
+        flow.any_of(answered, ask.timed_out, in_=asking).to(sending).do(send),
+        flow.on(gone, in_=sending).to(sent),
+    )
+"""
+
+
+@pytest.fixture
+def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The code of a flow, in the folder where commands run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dispatches.py").write_text(FLOW)
+    return "dispatches.py"
+
+
+def test_a_request_of_a_flow_is_shown_with_the_key_and_the_source_of_each_property(
+    terminal: Terminal, post: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("perdure.toml").write_text('[policies."*.*.ask"]\ntimeout = 10\n[policies."Dispatch.*.*"]\nattempts = 4\n')
+    monkeypatch.setenv("PERDURE_POLICIES", '{"Dispatch.asking.ask": {"first": 3, "offsets": true}}')
+    said = terminal.bare("policy", "explain", "Dispatch.asking.ask", post)
+    assert said.code == 0, said.err
+    for line in (
+        "timeout 10 *.*.ask in perdure.toml", "at_most_once false default", "revival_delay 5 the flow",
+        "attempts 4 Dispatch.*.* in perdure.toml", "first 3 Dispatch.asking.ask in PERDURE_POLICIES",
+        "offsets true Dispatch.asking.ask in PERDURE_POLICIES", "jitter 0.2 default",
+    ):  # fmt: skip
+        assert said.has(line), line
+    assert not said.has("budget")
+    Path("perdure.toml").unlink()
+    assert terminal.bare("policy", "explain", "Dispatch.asking.ask", post).has("timeout 60 the request")
+
+
+def test_an_action_and_a_step_in_a_state_are_shown_with_what_the_state_says(terminal: Terminal, post: str) -> None:
+    Path("perdure.toml").write_text('[policies."Dispatch.sending.*"]\nrevival_delay = 0\nattempts = 4\n')
+    action = terminal.bare("policy", "explain", "Dispatch.sending.send", post)
+    assert action.has("timeout none default") and action.has("at_most_once true the flow")
+    assert action.has("revival_delay 0 Dispatch.sending.* in perdure.toml")
+    step = terminal.bare("policy", "explain", "Dispatch.sending.ask_the_post", post)
+    assert step.has("at_most_once true the flow") and step.has("attempts 1 at_most_once")
+    elsewhere = terminal.bare("policy", "explain", "Dispatch.asking.ask_the_post", post)
+    assert elsewhere.has("at_most_once false default") and elsewhere.has("attempts 1 the step")
+    wrong = terminal.bare("policy", "explain", "Dispatch.asking.send", post)
+    assert (wrong.code, "'Dispatch.asking.send' is no step" in wrong.err) == (2, True), wrong.err

@@ -27,7 +27,7 @@ MUTATORS = frozenset(
 )
 MOST_PARAMETERS = 7
 """More than that hides which collaborators belong together."""
-WRITTEN_BY_USERS = frozenset({"Step", "Engine", "Retry", "Attempt", "Schedule"})
+WRITTEN_BY_USERS = frozenset({"Step", "Engine", "Retry", "Attempt", "Schedule", "State"})
 """What users write, or read field by field: all is given by keyword, and has a default where users write it."""
 LARGEST_CIRCLE = {
     "perdure.turns": 7, "perdure.runtime": 1, "perdure.authoring": 8, "perdure.testing": 5, "perdure": 8

@@ -1,7 +1,8 @@
 """Flows in every weather: orders ask a bank, which answers late, twice, in part or never; each event counts once.
 
 An order writes a journal of all that happens to it, in its own fields. A model of its table, kept here apart, goes
-through that journal afterwards; and a judge looks how often, how soon and how long each question was sent.
+through that journal afterwards; and a judge looks how often, how soon and how long each question was sent. A condition
+sends some of the orders to be filed, which is done at most once; and some states leave memory, or are revived late.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from typing import Any
 
 from perdure import Handle, ProcessFailed, Retry, flow, machine, now, step
-from perdure.errors import CallRefused, CallUnanswered
+from perdure.errors import CallRefused, CallUnanswered, StepOutcomeUnknown
 from perdure.kernel.message import SendVerdict
 from perdure.testing.simulator import Cluster
 
@@ -18,12 +19,18 @@ ATTEMPTS, FIRST, JITTER = 4, 2.0, 0.2
 GIVEN_UP, WAITS, WHOLE = 25.0, 8.0, 12.0
 asked: dict[str, list[str]] = {}
 """The questions that a bank has seen, by the name of the order."""
+filed: dict[str, int] = {}
+"""How often each order was filed."""
 
 MODEL = {
     ("reserving", "acknowledged"): "waiting",
     ("waiting", "waiting.timed_out"): "reserving",
-    ("reserving", "reserved"): "booking",
-    ("waiting", "reserved"): "booking",
+    ("reserving", "reserved first"): "booking",
+    ("waiting", "reserved first"): "booking",
+    ("reserving", "reserved later"): "filing",
+    ("waiting", "reserved later"): "filing",
+    ("filing", "noted"): "noted",
+    ("filing", "unclear"): "unclear",
     ("reserving", "refused"): "denied",
     ("waiting", "refused"): "denied",
     ("reserving", "reserve.timed_out"): "lost",
@@ -52,6 +59,13 @@ async def write(name: str, seconds: float) -> str:
     return name
 
 
+@step(timeout=30)
+async def file(name: str, seconds: float) -> None:
+    """File an order, which takes a while."""
+    filed[name] = filed.get(name, 0) + 1
+    await asyncio.sleep(seconds)
+
+
 class Order(flow.Flow):
     """An order, whose journal says what has happened, about what, and when (microseconds)."""
 
@@ -60,8 +74,11 @@ class Order(flow.Flow):
     journal: list[tuple[str, str, int]] = machine.field(default_factory=list)
 
     reserving = flow.State()
-    waiting = flow.State(timeout=WAITS)
-    booking = flow.State()
+    waiting = flow.State(timeout=WAITS, passivating=True)
+    booking = flow.State(revival_delay=1.5)
+    filing = flow.State(at_most_once=True)
+    noted = flow.State(terminal=True)
+    unclear = flow.State(terminal=True)
     settled = flow.State(terminal=True)
     denied = flow.State(terminal=True)
     lost = flow.State(terminal=True)
@@ -83,6 +100,18 @@ class Order(flow.Flow):
     @flow.event
     def reserved(self, value: str) -> None:
         self.note("reserved", value)
+
+    @flow.condition
+    def first(self, value: str) -> bool:
+        return is_first(value)
+
+    @flow.event
+    def has_filed(self) -> None:
+        self.note("noted", "")
+
+    @flow.event
+    def may_have_filed(self) -> None:
+        self.note("unclear", "")
 
     @flow.event
     def refused(self, value: str) -> None:
@@ -110,6 +139,11 @@ class Order(flow.Flow):
     async def book(self) -> flow.Happened:
         return self.booked(await write(self.name, self.pace))
 
+    @flow.action(errors={StepOutcomeUnknown: may_have_filed})
+    async def enter(self) -> flow.Happened:
+        await file(self.name, self.pace + 5.0)
+        return self.has_filed()
+
     @flow.action
     async def note_wait(self) -> None:
         self.note("waiting.timed_out", "")
@@ -126,7 +160,10 @@ class Order(flow.Flow):
         flow.on(begun).to(reserving).do(reserve),
         flow.on(acknowledged, in_=reserving).to(waiting),
         flow.on(waiting.timed_out, in_=waiting).to(reserving).do(note_wait),
-        flow.on(reserved, in_=(reserving, waiting)).to(booking).do(book),
+        flow.on(reserved, in_=(reserving, waiting), when=first).to(booking).do(book),
+        flow.on(reserved, in_=(reserving, waiting)).to(filing).do(enter),
+        flow.on(has_filed, in_=filing).to(noted),
+        flow.on(may_have_filed, in_=filing).to(unclear),
         flow.on(refused, in_=(reserving, waiting)).to(denied),
         flow.on(reserve.timed_out, in_=(reserving, waiting)).to(lost).do(note_loss),
         flow.all_of(booked, seen, in_=booking).to(settled),
@@ -185,6 +222,7 @@ async def looks(cluster: Cluster, handle: Handle[Any]) -> None:
 async def orders(cluster: Cluster) -> None:
     """Some orders, a bank and a customer for each; one is perhaps aborted. At the end the journals are judged."""
     asked.clear()
+    filed.clear()
     for number in range(cluster.pick((1, 2, 3))):
         name = f"order {number}"
         handle = await cluster.client.start(Order.begun, name, cluster.pick((0.0, 0.3, 2.0)))
@@ -209,13 +247,15 @@ async def orders(cluster: Cluster) -> None:
             "accepted_is_kept", stands["due"] == {} and not stands["requests"], "an ended order still waits"
         )
         _walk(cluster, journal, ended)
+        cluster.require("effect_once", filed.get(name, 0) <= 1, f"{name} was filed {filed.get(name)} times")
+        cluster.require("effect_once", ended != "noted" or filed.get(name) == 1, f"{name} was noted and never filed")
         _judge(cluster, journal)
         _look_for(cluster, bank.told, journal, stands, ended)
 
 
 def _walk(cluster: Cluster, journal: list[tuple[str, str, int]], ended: str) -> None:
     """Go through the journal with the model."""
-    state, told = "reserving", [what for what, _, _ in journal]
+    state, told = "reserving", [_told(what, value) for what, value, _ in journal]
     for what in told:
         if what not in ("send", "whole.timed_out"):
             cluster.require("the_value_is_exact", (state, what) in MODEL, f"{what} in {state} of {told}")
@@ -224,6 +264,18 @@ def _walk(cluster: Cluster, journal: list[tuple[str, str, int]], ended: str) -> 
     cluster.require("effect_once", told.count("whole.timed_out") <= 1, f"a stretch has timed out twice in {told}")
     values = [value for what, value, _ in journal if value and what != "send"]
     cluster.require("effect_once", len(values) == len(set(values)), f"{values} were taken")
+
+
+def _told(what: str, value: str) -> str:
+    """What has happened, as the model has it."""
+    if what != "reserved":
+        return what
+    return "reserved first" if is_first(value) else "reserved later"
+
+
+def is_first(value: str) -> bool:
+    """Whether it is the value of the first answer of a bank."""
+    return value.endswith("/0")
 
 
 def _judge(cluster: Cluster, journal: list[tuple[str, str, int]]) -> None:

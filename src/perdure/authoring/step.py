@@ -46,6 +46,9 @@ _DEFAULT_RETRY = Retry()
 class Step(Generic[P, R]):
     """A function marked with :func:`step`. A call in a workflow asks for the step; elsewhere the function just runs."""
 
+    revival_delay: float | None = None
+    """Seconds after the loss of its worker until it begins again; None is at once, 0 not by itself."""
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -165,6 +168,7 @@ class Step(Generic[P, R]):
         if once and other.routing is not None:
             other.routing = structs.replace(other.routing, accept="current")
         other._once(once)
+        other.revival_delay = given.get("revival_delay", self.revival_delay)
         other.set_here = self.set_here | set(map(setting_of, given))
         return other
 

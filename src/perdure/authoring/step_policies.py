@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from perdure.authoring.queue import step_names
 from perdure.authoring.step import Step
 from perdure.authoring.workflow import DEFINED
+from perdure.errors import DefinitionError
 from perdure.kernel.policy import ANY, Policies, Ruling, Subject
 from perdure.turns.ask import Undo
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class StepPolicies:
@@ -21,35 +25,68 @@ class StepPolicies:
         self.policies = policies
         self.any = bool(policies)
         self._found: dict[tuple[Any, ...], dict[str, Ruling]] = {}
-        self._made: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self._made: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def check(self) -> None:
-        """Raise DefinitionError if a policy names no workflow and step of this program."""
-        self.policies.check(_workflows(), step_names())
+        """Raise DefinitionError if a policy names nothing of this program, or gives a timeout to what expects none."""
+        flows, steps = done_in(), step_names()
+        self.policies.check(_workflows(), steps, flows)
+        for kind, states in flows.items():
+            for state, actions in states.items():
+                for name, action in actions.items():
+                    ruling = self.policies.of((kind, state, name)).get("timeout")
+                    names_it = ruling is not None and ruling.key.endswith(f".{name}") and name not in steps
+                    if ruling is not None and names_it and action.timeout is None:
+                        raise DefinitionError(
+                            f"the policy {ruling.key!r} of {ruling.source} sets a timeout, and {kind}.{name} has none. "
+                            f"Write @flow.action(timeout=...), and a row for {name}.timed_out."
+                        )
 
-    def found(self, kind: str, step: Step[Any, Any]) -> dict[str, Ruling]:
-        """What is set for a step of a workflow."""
-        known = kind, step.name, step.declared, step.set_here
+    def found(self, kind: str, step: Step[Any, Any], state: str = ANY) -> dict[str, Ruling]:
+        """What is set for a step that a workflow asks for, a flow in that state."""
+        known = kind, state, step.name, step.declared, step.set_here
         if known not in self._found:
-            self._found[known] = self.policies.of((kind, ANY, step.name), step.declared, step.set_here)
+            is_action = any(step.name in actions for actions in done_in().get(kind, {}).values())
+            name = ANY if is_action else step.name  # keys that name it mean the action
+            self._found[known] = self.policies.of((kind, state, name), step.declared, step.set_here)
         return self._found[known]
 
-    def applied(self, kind: str, step: Any) -> Any:
-        """The step, or child, as a workflow runs it: with what is set for it and for its undo."""
-        place = kind, step.name
+    def of_action(self, kind: str, state: str, action: Any) -> dict[str, Ruling]:
+        """What is set for an action or a request of a flow in that state."""
+        known = kind, state, action.name, action.declared, action.set_here, "action"
+        if known not in self._found:
+            self._found[known] = self.policies.of((kind, state, action.name), action.declared, action.set_here)
+        return self._found[known]
+
+    def applied(
+        self, kind: str, step: Any, state: str = ANY, once: bool = False, revival_delay: float | None = None
+    ) -> Any:
+        """The step, or child, as a workflow runs it: with what is set for it and for its undo.
+
+        The state of a flow may say that it runs at most ``once``, and its ``revival_delay``.
+        """
+        place = kind, state, step.name, once, revival_delay
         before, after = self._made.get(place, (None, None))
         if before is not step:
-            after = self._with_undo(kind, self._alone(kind, step))
+            by_state: dict[str, Any] = {"at_most_once": True} if once else {}
+            if revival_delay is not None:
+                by_state["revival_delay"] = revival_delay
+            after = self._with_undo(kind, state, self._alone(kind, state, step, by_state))
             self._made[place] = step, after
         return after
 
-    def _alone(self, kind: str, step: Any) -> Any:
-        found = self.found(kind, step) if isinstance(step, Step) else None
-        return step.by_policy({name: one.value for name, one in found.items()}) if found else step
+    def _alone(self, kind: str, state: str, step: Any, by_state: Mapping[str, Any] = NOTHING) -> Any:
+        if not isinstance(step, Step):
+            return step
+        given = {name: one.value for name, one in self.found(kind, step, state).items()}
+        given = {**by_state, **given}
+        if "at_most_once" in by_state:  # no policy lets run twice what the code says is not to
+            given["at_most_once"] = True
+        return step.by_policy(given) if given else step
 
-    def _with_undo(self, kind: str, step: Any) -> Any:
+    def _with_undo(self, kind: str, state: str, step: Any) -> Any:
         undo: Undo | None = step.undo
-        if undo is None or (its := self._alone(kind, undo.step)) is undo.step:
+        if undo is None or (its := self._alone(kind, state, undo.step)) is undo.step:
             return step
         other = copy(step)
         other.undo = replace(undo, step=its)
@@ -57,8 +94,24 @@ class StepPolicies:
 
 
 def subjects() -> Iterator[Subject]:
-    """Each workflow of this program with each of its steps: which of them it asks for is known only when it runs."""
-    return ((kind, ANY, name) for kind in _workflows() for name in step_names())
+    """Each workflow of this program with each of its steps: which of them it asks for is known only when it runs.
+
+    Of a flow, each of its states with the actions and requests that are done in it, and with each step.
+    """
+    steps, flows = step_names(), done_in()
+    for kind in _workflows():
+        yield from ((kind, ANY, name) for name in steps)
+        for state, actions in flows.get(kind, {}).items():
+            yield from ((kind, state, name) for name in dict.fromkeys([*actions, *steps]))
+
+
+def done_in() -> dict[str, dict[str, dict[str, Any]]]:
+    """The flows of this program, each with its states and the actions and requests that are done in these."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for (kind, _), workflow in list(DEFINED.items()):
+        for state, actions in workflow.done_in.items():
+            found.setdefault(kind, {}).setdefault(state, {}).update(actions)
+    return found
 
 
 def _workflows() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import update_wrapper
 from inspect import iscoroutinefunction
 from itertools import count
@@ -56,6 +56,10 @@ class Workflow(Startable[P, R]):
     """By which a worker that hosts the workflow starts it again and again."""
     retry: Retry | None = None
     """By which a process whose code has failed begins again, in a new run."""
+    done_in: Mapping[str, Mapping[str, Any]] = {}
+    """Of a flow: its states, each with the actions and requests that are done in it, by name."""
+    by_state = False
+    """Whether how its steps run depends on the state in which they are asked for, also without policies."""
 
     def __init__(
         self,

@@ -1,16 +1,17 @@
 """Policies by name: retries and timeouts of steps that are set from outside of the code, for one or for many.
 
-A key names a workflow, a state of it and a step: ``order.*.charge``. A workflow that is a function has one state, which
-has no name: ``*``. Any part may be ``*``, which stands for each. For each property the key with more names counts, of
-two with as many the one that names the part further left; of one key that is set twice, the later source.
+A key names a workflow, a state of it and a step: ``order.*.charge``. Of a flow it names a state, and one of its actions
+or requests, or a step: ``Claim.paying.transfer``. Any other workflow has one state, which has no name: ``*``. Any part
+may be ``*``, which stands for each. For each property the key with more names counts, of two with as many the one that
+names the part further left; of one key that is set twice, the later source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import combinations
 from math import isfinite
-from re import escape, finditer
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, UnsetType, json
@@ -29,15 +30,19 @@ NO_BOUND = "none"
 
 Subject = tuple[str, str, str]
 """The names of a workflow, of its state and of a step."""
+Flows = Mapping[str, Mapping[str, Collection[str]]]
+"""The names of flows, of their states, and of what is done in each of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What is set for the steps that a key names; what is left out stays as it is.
 
-    ``timeout`` is how long an attempt may take, ``at_most_once`` has the step never run twice; the others are those of
-    :class:`~perdure.Retry`. Durations are seconds or timedeltas. ``total``, ``budget`` and ``timeout_cap`` may
-    be None, which is no bound; a file says "none". Raises DefinitionError.
+    ``timeout`` is how long an attempt may take, ``at_most_once`` has the step never run twice, and ``revival_delay`` is
+    how long after the loss of its worker a step that was under way begins again: None is at once, 0 is not before a
+    person retries the process. The others are those of :class:`~perdure.Retry`. Durations are seconds or timedeltas.
+    ``total``, ``budget`` and ``timeout_cap`` may be None, which is no bound; a file says "none". Raises
+    DefinitionError.
     """
 
     timeout: Duration | UnsetType = UNSET
@@ -54,6 +59,7 @@ class Policy:
     timeout_cap: Duration | UnsetType | None = UNSET
     then: Sequence[Stage] | UnsetType = UNSET
     at_most_once: bool | UnsetType = UNSET
+    revival_delay: Duration | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
         given = self.given
@@ -65,6 +71,7 @@ class Policy:
         once = given.pop("at_most_once", False)
         if not isinstance(once, bool):
             raise DefinitionError(f"Policy(at_most_once={shown(once)}) makes no sense: give True or False.")
+        check_revival_delay(given.pop("revival_delay", None), "Policy")
         fitting(Retry(), given)
 
     @property
@@ -75,8 +82,8 @@ class Policy:
 
 
 PROPERTIES = tuple(field.name for field in fields(Policy))
-OF_RETRY = tuple(name for name in PROPERTIES if name not in ("timeout", "at_most_once"))
-_BOUNDS = ("total", "budget", "timeout_cap")
+OF_RETRY = tuple(name for name in PROPERTIES if name not in ("timeout", "at_most_once", "revival_delay"))
+_BOUNDS = ("total", "budget", "timeout_cap", "revival_delay")
 
 
 class Ruling(NamedTuple):
@@ -115,14 +122,23 @@ class Policies:
                     found.setdefault(name, one)
         return found
 
-    def check(self, workflows: Collection[str], steps: Collection[str]) -> None:
-        """Raise DefinitionError if a key names none of these."""
+    def check(self, workflows: Collection[str], steps: Collection[str], flows: Flows | None = None) -> None:
+        """Raise DefinitionError if a key names none of these; a flow has states, and actions done in each of them."""
+        flows = flows or {}
         lefts, rights = {ANY, *workflows}, {ANY, *steps}
         for key, policy in self.set.items():
-            if not any(left in lefts and right in rights for left, right in _ends(key)):
+            if not any(_names(ends, lefts, rights, flows) for ends in _parts(key)):
                 source = next(iter(policy.values())).source if policy else "the policies"
-                known = {known for name in workflows for step in steps for known, _ in keys((name, ANY, step))}
-                hint = near(key, sorted(known)) or " Write workflow.*.step, each part a name or *."
+                subjects = [(name, ANY, step) for name in workflows for step in steps]
+                subjects += [(name, state, ANY) for name, states in flows.items() for state in states]
+                subjects += [
+                    (name, state, action)
+                    for name, states in flows.items()
+                    for state, actions in states.items()
+                    for action in actions
+                ]
+                known = {known for subject in subjects for known, _ in keys(subject)}
+                hint = near(key, sorted(known)) or " Write workflow.*.step or flow.state.action, each part a name or *."
                 raise DefinitionError(
                     f"the policy {key!r} of {source} names no workflow and step of this program.{hint}"
                 )
@@ -155,10 +171,24 @@ def keys(subject: Subject) -> Iterator[tuple[str, Subject]]:
 _PATTERNS = sorted(((a, b, c) for a in (1, 0) for b in (1, 0) for c in (1, 0)), key=lambda p: (-sum(p), (-p[0], -p[1])))
 
 
-def _ends(key: str) -> Iterator[tuple[str, str]]:
-    """What a key may name, as workflow and step: more than one way if a name has dots of its own."""
-    for place in finditer(rf"(?=\.{escape(ANY)}\.)", key):
-        yield key[: place.start()], key[place.start() + len(ANY) + 2 :]
+def _parts(key: str) -> Iterator[Subject]:
+    """What a key may name, as workflow, state and step: more than one way if a name has dots of its own."""
+    words = key.split(".")
+    for first, second in combinations(range(1, len(words)), 2):
+        yield ".".join(words[:first]), ".".join(words[first:second]), ".".join(words[second:])
+
+
+def _names(parts: Subject, workflows: Container[str], steps: Container[str], flows: Flows) -> bool:
+    """Whether these are names, or ``*``, of something that there is."""
+    left, middle, right = parts
+    if left not in workflows:
+        return False
+    states = [
+        one for flow, all in flows.items() if left in (ANY, flow) for one in all.items() if middle in (ANY, one[0])
+    ]
+    if middle != ANY and not states:
+        return False
+    return right in steps or any(right in actions for _, actions in states)
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -184,6 +214,14 @@ def _checked(policy: Any, what: str) -> Policy:
         return Policy(**policy)
     except DefinitionError as error:
         raise DefinitionError(f"{what}: {error}") from None
+
+
+def check_revival_delay(delay: Any, where: str) -> None:
+    """Raise DefinitionError if a delay, in seconds, is neither None nor 0 or more."""
+    if delay is not None and not (_is_number(delay) and delay >= 0):
+        raise DefinitionError(
+            f"{where} has revival_delay={shown(delay)}. Give seconds or a timedelta, or 0 to switch revival off."
+        )
 
 
 def _is_number(value: Any) -> bool:

@@ -9,7 +9,7 @@ from perdure.kernel.claim import Claimed
 from perdure.kernel.event import EventType
 from perdure.kernel.integrity import flaw, flaw_of_news
 from perdure.kernel.names import id_text
-from perdure.runtime import release, turn
+from perdure.runtime import release, revival, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.loops import loop_of
 from perdure.runtime.process_cache import ends_with
@@ -71,13 +71,15 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         scheduler.telemetry.counters["takeovers"] += 1
         evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
         instance.note(EventType.REVIVED, scheduler.time.now(), evidence)
+    if instance.steps.asked and revival.put_off(scheduler, instance, claimed.events):
+        return
     _go_on(scheduler, instance)
 
 
 def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:
     process = claimed.process
     code = scheduler.registry.code_of(process.kind, process.code)
-    loop = loop_of(process, scheduler.parts.policies, process.seen if claimed.backlog else 0)
+    loop = loop_of(process, code, scheduler.parts.policies, process.seen if claimed.backlog else 0)
     instance = scheduler.instances[process.id] = Instance(process, code, loop, lease_end, claimed.events)
     return instance
 

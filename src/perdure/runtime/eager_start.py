@@ -56,7 +56,7 @@ class EagerStart:
         now = scheduler.parts.time.now()
         process = replace(process, owner=scheduler.parts.incarnation.id, token=1, created_at=now, opened_at=now)
         self.starting[process.id] = answered, messages
-        scheduler.feed(Instance(process, workflow, loop_of(process, scheduler.parts.policies)))
+        scheduler.feed(Instance(process, workflow, loop_of(process, workflow, scheduler.parts.policies)))
 
     def open(self, instance: Instance) -> None:
         """Run the first turn, and hand in the insert that carries it."""

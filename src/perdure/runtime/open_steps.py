@@ -153,6 +153,8 @@ class OpenSteps:
         if waiting is None:
             self.retries.pop(slot, None)
             return
+        if self.asked:  # its timer asks for it again
+            self.asked = [ask for ask in self.asked if ask.slot != slot]
         if self.retries is NOTHING:
             self.retries = {}
         self.retries[slot] = waiting

@@ -84,7 +84,7 @@ class ProcessCache:
 
 
 def only_waits(instance: Instance) -> bool:
-    """Whether nothing of a process is under way here: a replay would bring it to where it stands."""
+    """Whether nothing of a process is under way here, and it may stay: a replay would bring it to where it stands."""
     steps, inbox, outbox, process = instance.steps, instance.inbox, instance.outbox, instance.process
     away = 0 if outbox is None else len(outbox.out)
     return not (
@@ -103,6 +103,7 @@ def only_waits(instance: Instance) -> bool:
         or inbox.heard != process.seen
         or process.deaths
         or (outbox is not None and outbox.pending)
+        or (instance.loop.machine is not None and instance.loop.machine.passive)
         or len(instance.loop.open) > away
         or instance.number != process.events
     )

@@ -100,8 +100,10 @@ class Alarms(dict[Instance, tuple[int, asyncio.TimerHandle]]):
         self.pop(instance, None)
         if instance.gone:
             return
-        due = _next(instance, self._time.now())
-        if due is not None and due > self._time.now():
+        now = self._time.now()
+        due = _next(instance, now)
+        stayed = 0 < turn_commit.until(instance) <= now  # long enough: it is let go, however far its timer is
+        if due is not None and due > now and not stayed:
             self.set(instance)
         else:
             self._ring(instance)

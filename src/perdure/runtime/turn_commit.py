@@ -135,6 +135,8 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
     if wake_at is not None:
         wake_at = min(wake_at, time.now() + FARTHEST)
     busy = (wake_at is not None and wake_at - time.now() <= hold) or until(instance) > time.now()
+    if busy and loop.machine is not None and loop.machine.passive:
+        busy = False
     # What it waits for is written even if it stays in memory, unless it is a timer: then no death counts against it.
     awaiting = None if busy and wake_at is not None else _awaiting(instance)
     return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)

@@ -69,7 +69,8 @@ class AskedStep(Askable, Protocol):
     """A step as its worker runs it: the function, how it is called, how long it may take, when it is tried again.
 
     ``hard`` is the isolation of a step that runs in a child OS process, ``transaction`` says that its result is
-    committed together with its effect, ``at_most_once`` that its beginning is written first, ``breaker`` is that of
+    committed together with its effect, ``at_most_once`` that its beginning is written first, ``revival_delay`` is how
+    many seconds after the loss of its worker it begins again (None: at once; 0: not by itself), ``breaker`` is that of
     what it depends on. ``prepared`` says that something comes before its function is called: one of these three, or a
     queue.
     """
@@ -81,6 +82,7 @@ class AskedStep(Askable, Protocol):
     transaction: bool
     breaker: Breaker | None
     at_most_once: bool
+    revival_delay: float | None
     prepared: bool
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 LOOK = " look"
 """Looks are counted apart from timers, and all of them: whether one needs a timer the store says, not the code."""
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class OutgoingSignal(Struct, frozen=True, gc=False):
@@ -159,6 +163,10 @@ class AskingLoop(BareLoop):
         if step.undo is not None:
             saga.owe(self, ask, step.undo)
         return ask
+
+    def rulings(self, state: str, action: Any) -> Mapping[str, Any]:
+        """What policies set for an action of a flow in that state, by property: nothing here, the worker has none."""
+        return _NOTHING
 
     def _void(self, step: AskedStep) -> Ask[Any]:
         """An ask that never resolves, for the code of an evicted process."""

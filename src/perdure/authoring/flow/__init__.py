@@ -2,6 +2,7 @@
 
 from perdure.authoring.flow.action import Action, FlowRequest, action, request
 from perdure.authoring.flow.answer import Answer, interim
+from perdure.authoring.flow.condition import Condition, condition
 from perdure.authoring.flow.definition import Flow
 from perdure.authoring.flow.event import FlowEvent, Happened, event, init
 from perdure.authoring.flow.position import FlowPosition, process_of
@@ -11,6 +12,7 @@ from perdure.authoring.flow.state import State, Stretch, TimedOut
 __all__ = [
     "Action",
     "Answer",
+    "Condition",
     "Flow",
     "FlowEvent",
     "FlowPosition",
@@ -22,6 +24,7 @@ __all__ = [
     "action",
     "all_of",
     "any_of",
+    "condition",
     "event",
     "init",
     "interim",

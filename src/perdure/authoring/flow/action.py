@@ -11,14 +11,15 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from copy import copy
 from types import FunctionType
-from typing import Any, TypeAlias, overload
+from typing import Any, Self, TypeAlias, overload
 
 from perdure.authoring.definitions import seconds
 from perdure.authoring.flow.answer import Answer, AnswerCodes, Codes, Interim
 from perdure.authoring.flow.event import FlowEvent, Happened
-from perdure.authoring.flow.state import Timed
+from perdure.authoring.flow.state import State, Timed
 from perdure.clock import Duration
 from perdure.errors import DefinitionError
+from perdure.kernel.policy import fitting
 from perdure.kernel.retry import Retry
 
 ActionResult: TypeAlias = Happened | Answer | None
@@ -27,15 +28,24 @@ Errors: TypeAlias = Mapping[type[Exception], FlowEvent[...]]
 Body: TypeAlias = Callable[[Any], Coroutine[Any, Any, ActionResult]]
 Send: TypeAlias = Callable[[Any, str], Coroutine[Any, Any, None]]
 
+OF_REQUEST = ("attempts", "first", "factor", "cap", "jitter", "total", "backoffs", "offsets")
+"""The properties of a policy that say when a request is sent again; the other ones are for steps."""
+
 
 class Action(Timed):
     """A method marked with :func:`action`, as its class shows it. On an object it is the plain method.
 
     ``mentions`` are the names that its code looks up in ``self``: among them those of the events that it returns.
+    ``declared`` are the settings that its definition has, ``set_here`` those that one state has, and ``at_most_once``
+    says that its steps never run twice; ``revival_delay`` is as for a state.
     """
 
     mark = "action"
     parameters = 1
+    declared: frozenset[str] = frozenset()
+    set_here: frozenset[str] = frozenset()
+    at_most_once = False
+    revival_delay: float | None = None
 
     def __init__(
         self,
@@ -61,6 +71,8 @@ class Action(Timed):
             if not (isinstance(error, type) and issubclass(error, Exception) and isinstance(event, FlowEvent)):
                 raise DefinitionError(f"{where} has errors={{{error!r}: {event!r}}}. Give error classes with events.")
         self.timeout = seconds("timeout", timeout, where)
+        if timeout is not None:
+            self.declared = frozenset({"timeout"})
 
     def __get__(self, instance: Any, owner: type) -> Any:
         """The action itself on the class, the bound method on an object."""
@@ -70,6 +82,25 @@ class Action(Timed):
         """The event to which an expected error leads."""
         return next(event for kind, event in self.errors.items() if isinstance(error, kind))
 
+    def done_in(self, state: State, revival_delay: float | None) -> Self:
+        """The same as it is done in a state; ``revival_delay`` is that of the flow."""
+        given: dict[str, Any] = {"at_most_once": True} if state.at_most_once else {}
+        delay = revival_delay if state.revival_delay is None else state.revival_delay
+        if delay is not None:
+            given["revival_delay"] = delay
+        return self.by_policy(given)
+
+    def by_policy(self, given: Mapping[str, Any]) -> Self:
+        """The same with what a policy has given: its ``timeout``, if it has one, and whether it runs at most once."""
+        if not given:
+            return self
+        other = copy(self)
+        if self.timeout is not None:
+            other.timeout = float(given.get("timeout", self.timeout))
+        other.at_most_once = self.at_most_once or given.get("at_most_once", False)
+        other.revival_delay = given.get("revival_delay", self.revival_delay)
+        return other
+
 
 class FlowRequest(Action):
     """A method marked with :func:`request`, as its class shows it."""
@@ -78,7 +109,7 @@ class FlowRequest(Action):
     parameters = 2
     timeout: float
 
-    def __init__(self, function: Callable[..., Any], *, retry: Retry = Retry.NONE, **settings: Any) -> None:
+    def __init__(self, function: Callable[..., Any], *, retry: Retry | None = None, **settings: Any) -> None:
         super().__init__(function, **settings)
         where = function.__qualname__
         if not self.answers:
@@ -87,7 +118,9 @@ class FlowRequest(Action):
             raise DefinitionError(
                 f"{where} has no timeout, so a lost answer would be awaited for ever. Add timeout=60."
             )
-        self._retries(retry)
+        self._retries(Retry.NONE if retry is None else retry)
+        if retry is not None:
+            self.declared |= {"retry"}
 
     def options(self, *, retry: Retry | None = None, timeout: Duration | None = None) -> FlowRequest:
         """The same request with settings for the state that its row leads to; raises DefinitionError."""
@@ -95,6 +128,18 @@ class FlowRequest(Action):
         if retry is not None:
             other._retries(retry)
         other.timeout = seconds("timeout", timeout, self.function.__qualname__) or self.timeout
+        given = {"retry": retry, "timeout": timeout}
+        other.set_here = self.set_here | {name for name, value in given.items() if value is not None}
+        return other
+
+    def by_policy(self, given: Mapping[str, Any]) -> Self:
+        """The same with what a policy has given, also when it is sent again: never, if it runs at most once."""
+        other = super().by_policy(given)
+        numbers = {name: value for name, value in given.items() if name in OF_REQUEST}
+        if other.at_most_once:
+            other.retry = Retry.NONE
+        elif numbers:
+            other.retry = fitting(self.retry, numbers)
         return other
 
     def _retries(self, retry: Any) -> None:
@@ -144,7 +189,7 @@ def request(
     answers: Codes | None = None,
     default: FlowEvent[...] | Interim | None = None,
     errors: Errors | None = None,
-    retry: Retry = Retry.NONE,
+    retry: Retry | None = None,
 ) -> Callable[[Send], FlowRequest]:
     """Mark what the flow asks of an outside system: an ``async def`` that sends the question by a step.
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
-from perdure.authoring.flow.action import Action, FlowRequest
+from perdure.authoring.flow.action import Action
+from perdure.authoring.flow.condition import Condition
 from perdure.authoring.flow.event import FlowEvent, FlowInit
 from perdure.authoring.flow.row import Row, Table
 from perdure.authoring.flow.state import State, Stretch
@@ -16,20 +17,23 @@ from perdure.authoring.machine import Machine
 class Behaviour:
     """What the class of a flow, and the flows that it includes, have declared.
 
-    ``of`` gives the row for a state and an event, ``settings`` the request as the row into a state wants it.
+    ``of`` gives the rows for a state and an event, in the order in which they are tried, ``done_in`` the actions
+    and requests that are done in a state, as the rows into it want them.
     """
 
-    def __init__(self, kind: type[Machine]) -> None:
+    def __init__(self, kind: type[Machine], revival_delay: float | None = None) -> None:
         self.kind = kind
+        self.revival_delay = revival_delay
         self.named = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
         self.states = self._all(State)
         self.events = self._all(FlowEvent)
         self.actions = self._all(Action)
         self.stretches = self._all(Stretch)
+        self.conditions = self._all(Condition)
         self.inits = self._all(FlowInit)
         self.rows = [row for table in self._all(Table).values() for row in table.rows]
-        self.of: dict[tuple[str, str], Row] = {}
-        self.settings: dict[tuple[str, str], FlowRequest] = {}
+        self.of: dict[tuple[str, str], list[Row]] = {}
+        self.done_in: dict[str, dict[str, Action]] = {state: {} for state in self.states}
 
     def _all(self, kind: type[Any]) -> dict[str, Any]:
         return {name: value for name, value in self.named.items() if isinstance(value, kind)}
@@ -49,6 +53,12 @@ class Behaviour:
         """The states in which something may still happen."""
         return [state for state in self.states.values() if not state.terminal]
 
+    @property
+    def by_state(self) -> bool:
+        """Whether how the steps of its actions run depends on the state, also without policies."""
+        actions = [action for done in self.done_in.values() for action in done.values()]
+        return any(one.at_most_once or one.revival_delay is not None for one in actions)
+
     def states_of(self, row: Row) -> Iterable[State]:
         """The states in which a row counts, without regard to other rows."""
         return row.states or self.open_states
@@ -58,21 +68,26 @@ class Behaviour:
         return [row.target] if row.target is not None else self.states_of(row)
 
     def resolve(self) -> None:
-        """Find the row for each state and event, and the settings of each request that a row leads to."""
+        """Find the rows for each state and event, and what is done in each state.
+
+        A row without a condition hides all that come after it.
+        """
         others = [row for row in self.rows if not row.begins]
         for row in [*(row for row in others if row.states), *(row for row in others if not row.states)]:
             for state in self.states_of(row):
                 for name in row.names:
-                    self.of.setdefault((state.name, name), row)
+                    found = self.of.setdefault((state.name, name), [])
+                    if not found or found[-1].condition is not None:
+                        found.append(row)
         for row in self.rows:
             for target in self.targets_of(row):
-                for one in row.actions:
-                    if isinstance(one, FlowRequest):
-                        self.settings[target.name, one.name] = one
+                self.done_in[target.name].update(
+                    (one.name, one.done_in(target, self.revival_delay)) for one in row.actions
+                )
 
     def ways(self, state: str) -> list[Row]:
         """The rows that count in a state, in the order of the table."""
-        found = {id(row) for (where, _), row in self.of.items() if where == state}
+        found = {id(row) for (where, _), rows in self.of.items() if where == state for row in rows}
         return [row for row in self.rows if id(row) in found]
 
     def reachable(self, start: str) -> set[str]:
@@ -93,6 +108,6 @@ class Behaviour:
 
     @property
     def functions(self) -> list[FunctionType]:
-        """The functions of its events and actions: they are code of the flow."""
+        """The functions of its events, actions and conditions: they are code of the flow."""
         bodies = [one.body for one in (*self.events.values(), *self.inits.values())]
-        return bodies + [one.function for one in self.actions.values()]
+        return bodies + [one.function for one in (*self.actions.values(), *self.conditions.values())]

@@ -7,6 +7,8 @@ from typing import Any
 
 from perdure.authoring.flow.action import FlowRequest
 from perdure.authoring.flow.behaviour import Behaviour
+from perdure.authoring.flow.condition import Condition
+from perdure.authoring.flow.event import FlowEvent
 from perdure.authoring.flow.position import ABORTED
 from perdure.authoring.flow.row import Row
 from perdure.authoring.flow.state import TimedOut
@@ -53,8 +55,14 @@ def _check_row(behaviour: Behaviour, row: Row) -> None:
         _check_own(behaviour, row, part)
         if isinstance(trigger, TimedOut) and trigger.of.timeout is None:
             raise _wrong(behaviour, f"{row} waits for {trigger}, and {part!r} has no timeout. Give it timeout=seconds.")
-    for part in (*row.states, *([row.target] if row.target else ()), *row.actions, *row.stopped):
+    optional = [part for part in (row.target, row.condition) if part is not None]
+    for part in (*row.states, *optional, *row.actions, *row.stopped):
         _check_own(behaviour, row, part)
+    if row.condition is not None:
+        for trigger in row.triggers:
+            unfit = row.condition.unfit(trigger if isinstance(trigger, FlowEvent) else None)
+            if unfit:
+                raise _wrong(behaviour, f"{row}: its condition {unfit}. Name parameters as the event does.")
     if row.together and len(set(row.names)) < 2:
         raise _wrong(behaviour, f"{row} is flow.all_of() of one event. Write flow.on(), or name the others.")
     for state in row.states:
@@ -86,19 +94,24 @@ def _check_beginning(behaviour: Behaviour) -> None:
             f"it has {len(behaviour.beginnings)} rows for its beginning. Write one: flow.on({names}).to(state).",
         )
     (row,) = behaviour.beginnings
-    if row.states or row.target is None or len(row.triggers) > 1:
+    if row.states or row.target is None or len(row.triggers) > 1 or row.condition is not None:
         raise _wrong(behaviour, f"a flow begins in one state, whatever was before. Write flow.on({names}).to(state).")
 
 
 def _check_doubles(behaviour: Behaviour) -> None:
-    """For one event in one state there is one row; and one for any state beside those that name theirs."""
-    seen: dict[tuple[str, str], Row] = {}
+    """Of the rows for one event in one state, or in any state, each may count: only the last one has no condition."""
+    seen: dict[tuple[str, str], list[Condition | None]] = {}
     for row in behaviour.rows:
         for state in [one.name for one in row.states] or ["any state"]:
             for name in row.names:
-                if (state, name) in seen:
-                    raise _wrong(behaviour, f"there are two rows for {name!r} in {state}. Keep one of them.")
-                seen[state, name] = row
+                before = seen.setdefault((state, name), [])
+                if None in before or (row.condition in before and row.condition is not None):
+                    raise _wrong(
+                        behaviour,
+                        f"there are two rows for {name!r} in {state}. Keep one of them, or let the first have a "
+                        "condition of its own: when=...",
+                    )
+                before.append(row.condition)
 
 
 def _check_settings(behaviour: Behaviour) -> None:
@@ -113,6 +126,12 @@ def _check_settings(behaviour: Behaviour) -> None:
                         raise _wrong(
                             behaviour,
                             f"{one.name!r} has different options in {target.name}. Give it the same in each row.",
+                        )
+                    if target.at_most_once and one.retry.attempts > 1:
+                        raise _wrong(
+                            behaviour,
+                            f"{one.name!r} is sent again in {target!r}, whose actions run at most once. Leave one of "
+                            f"them out: .do({one.name}.options(retry=Retry.NONE)).",
                         )
 
 
@@ -146,6 +165,10 @@ def _check_use(behaviour: Behaviour) -> None:
     for action in behaviour.actions.values():
         if action.name not in done:
             raise _wrong(behaviour, f"no row does {action!r}. Add .do({action.name}) to one, or remove it.")
+    asked = {one.condition.name for one in behaviour.rows if one.condition is not None}
+    for condition in behaviour.conditions.values():
+        if condition.name not in asked:
+            raise _wrong(behaviour, f"no row has {condition!r}. Add when={condition.name} to one, or remove it.")
     for timed in (*behaviour.stretches.values(), *behaviour.actions.values()):
         if timed.timeout is not None and timed.timed_out.name not in expected:
             raise _wrong(behaviour, f"no row expects {timed.timed_out}. Add flow.on({timed.timed_out}).")

@@ -15,7 +15,9 @@ from perdure.authoring.flow.reaction import Reaction
 from perdure.authoring.machine import Machine, timer
 from perdure.authoring.machine.definition import field
 from perdure.authoring.machine.method import InitMethod
+from perdure.clock import Duration, in_seconds
 from perdure.errors import DefinitionError
+from perdure.kernel.policy import check_revival_delay
 
 
 class Flow(Machine):
@@ -44,7 +46,8 @@ class Flow(Machine):
                 flow.on(packed.timed_out, in_=packed).to(late),
             )
 
-    It is a machine, with a machine's fields, ``name``, ``version``, ``form``, ``deadline`` and ``idle``. Its processes
+    It is a machine, with a machine's fields, ``name``, ``version``, ``form``, ``deadline`` and ``idle``;
+    ``revival_delay`` is that of all states which have none (see :class:`flow.State`). Its processes
     have the attributes ``state`` and ``phase``, by which they are found; where one stands is in its field ``flow``, a
     :class:`flow.FlowPosition`. A class without ``@flow.init`` is a part that several flows may include, as their base.
     Raises DefinitionError.
@@ -53,17 +56,24 @@ class Flow(Machine):
     __flow__: ClassVar[Behaviour]
     flow: FlowPosition = field(default_factory=FlowPosition)
 
-    def __init_subclass__(cls, **settings: Any) -> None:
+    def __init_subclass__(cls, *, revival_delay: Duration | None = None, **settings: Any) -> None:
         beginnings = [one for base in cls.__mro__ for one in vars(base).values() if isinstance(one, InitMethod)]
         if any(not isinstance(one, FlowInit) for one in beginnings):
             raise DefinitionError(f"{cls.__qualname__} has a method marked @machine.init. Mark it @flow.init.")
         if beginnings:
-            cls.__flow__ = Behaviour(cls)
+            delay: float | None = in_seconds(revival_delay)
+            check_revival_delay(delay, cls.__qualname__)
+            cls.__flow__ = Behaviour(cls, delay)
             fields = {name for name in get_type_hints(cls) if name not in Flow.__annotations__}
             check(cls.__flow__, RESERVED, fields)
-        elif settings and not hasattr(cls, "__flow__"):
-            raise DefinitionError(f"{cls.__qualname__} has no method marked @flow.init, so it has no name or version.")
+        elif (settings or revival_delay is not None) and not hasattr(cls, "__flow__"):
+            raise DefinitionError(
+                f"{cls.__qualname__} has no method marked @flow.init, so it has no name, version or revival_delay."
+            )
         super().__init_subclass__(**settings)
+        if beginnings:
+            cls.__machine__.done_in = cls.__flow__.done_in
+            cls.__machine__.by_state = cls.__flow__.by_state
 
     @sent
     async def answer(self, id: str, code: str = "", reason: str = "", value: Any = None) -> str:
@@ -98,6 +108,10 @@ class Flow(Machine):
     def scenario(cls) -> str:
         """A skeleton of tests, as Python text: one for each way to an end, with ``...`` where values belong."""
         return drawing.scenario(cls.__flow__)
+
+    def _is_passive(self) -> bool:
+        state = self.__flow__.states.get(self.flow.state)
+        return state is not None and state.passivating
 
     def _reaction(self) -> Reaction:
         return Reaction(self, self.__flow__)

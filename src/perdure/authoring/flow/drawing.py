@@ -110,6 +110,8 @@ def _test(behaviour: Behaviour, end: State, way: Way) -> Iterator[str]:
     doing = beginning.actions
     for _, row in way:
         triggers = row.triggers if row.together else row.triggers[:1]
+        if row.condition is not None:
+            yield f"        # this way only if {row.condition.name}"
         for trigger in triggers:
             yield from _came(behaviour, trigger, doing)
         doing = row.actions

@@ -44,9 +44,16 @@ class FlowEvent(SendMethod[P], Generic[P]):
     def __init__(self, function: Callable[..., Any]) -> None:
         self.body: FunctionType = plain(function, "event")
         super().__init__(_reacting(self, self.body))
-        _, *taken = inspect.signature(self.body).parameters.values()
+        self._signature = inspect.signature(self.body)
+        _, *taken = self._signature.parameters.values()
         self.parameters = [one.name for one in taken]
         self.optional = {one.name for one in taken if one.default is not one.empty}
+
+    def brought(self, happened: Happened) -> dict[str, Any]:
+        """What the event brings, by the names of its parameters."""
+        bound = self._signature.bind(None, *happened.args, **happened.kwargs)
+        bound.apply_defaults()
+        return bound.arguments
 
     @overload  # type: ignore[override]
     def __get__(self, instance: None, owner: type) -> FlowEvent[P]: ...

@@ -10,12 +10,13 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure import limits
 from perdure.authoring.flow.action import Action, FlowRequest
 from perdure.authoring.flow.answer import Answer, happened
 from perdure.authoring.flow.behaviour import Behaviour
+from perdure.authoring.flow.condition import Condition
 from perdure.authoring.flow.event import FlowEvent, Happened
 from perdure.authoring.flow.position import ABORTED, FlowPosition, OpenRequest, Unexpected, request_id
 from perdure.authoring.flow.row import Row
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from perdure.authoring.flow.definition import Flow
 
 SECOND = 1_000_000
+A = TypeVar("A", bound=Action)
 
 
 class Failed(Exception):
@@ -58,6 +60,7 @@ class Reaction:
         self.turn = turn_for("a flow")
         self.life: Any = self.turn.machine
         self._ahead: deque[Happened] = deque()
+        self._fresh: set[str] = set()
 
     # -- what begins a reaction --------------------------------------------------------------------------------------
 
@@ -134,14 +137,14 @@ class Reaction:
     async def _take(self, happened: Happened, *, outside: bool = False) -> None:
         """Find the row for an event, let it change the fields, and follow the row."""
         position, name = self.position, happened.event
-        row = self.behaviour.of.get((self._state().name, name))
+        row, why = self._row(happened)
         told: Any = [*happened.args]
         if happened.kwargs:
             told = {**({"": told} if told else {}), **happened.kwargs}
         if row is None:
-            self._pass_over(name, f"no row expects it in {position.state}", told, outside=outside)
+            self._pass_over(name, f"{why} in {position.state}", told, outside=outside)
             return
-        if name in position.came:
+        if row.together and name in position.came:
             self._pass_over(name, f"it has come before in {position.state}", told, outside=outside)
             return
         try:
@@ -154,6 +157,21 @@ class Reaction:
             if set(row.names) - set(position.came):
                 return
         await self._follow(row)
+
+    def _row(self, happened: Happened) -> tuple[Row | None, str]:
+        """The first row for an event in this state whose condition holds, or None and why there is none."""
+        rows = self.behaviour.of.get((self._state().name, happened.event))
+        if rows is None:
+            return None, "no row expects it"
+        for row in rows:
+            if row.condition is None or self._holds(row.condition, happened):
+                return row, ""
+        return None, "no condition of a row for it holds"
+
+    def _holds(self, condition: Condition, happened: Happened) -> bool:
+        event = self.behaviour.events.get(happened.event)
+        self.life.where = condition.function.__qualname__
+        return condition.holds(self.flow, {} if event is None else event.brought(happened))
 
     def _change(self, happened: Happened) -> None:
         """Let an event change the fields; one that raises Refusal has changed none of them."""
@@ -253,7 +271,8 @@ class Reaction:
     async def _act(self, action: Action) -> bool:
         """Do an action; what it says has happened is taken once all actions of its row are done. True: it was cut."""
         try:
-            said = await self._bounded(action.function(self.flow), action, action.timeout)
+            action = self._as_set(action, self.position.state)
+            said = await self._bounded(action.function(self.flow), action, action.timeout, self.position.state)
         except Cut as cut:
             if cut.own:
                 self._ahead.append(Happened(action.timed_out.name))
@@ -284,24 +303,31 @@ class Reaction:
         position.close(request.name)
         position.asked += 1
         id = request_id(self.turn.process_id, position.asked, request.name)
-        until = now + round(request.timeout * SECOND)
+        until = now + round(self._as_set(request, position.state).timeout * SECOND)
         opened = OpenRequest(request.name, id, position.state, now, until)
         position.requests.append(opened)
+        self._fresh.add(request.timed_out.name)
         return await self._until_cut(opened)
+
+    def _as_set(self, action: A, state: str) -> A:
+        """An action or request as it is done in a state: with the settings of the rows into it, and by policy."""
+        there: Any = self.behaviour.done_in.get(state, {}).get(action.name, action)
+        as_set: A = there.by_policy(self.turn.rulings(state, there))
+        return as_set
 
     async def _until_cut(self, opened: OpenRequest) -> bool:
         """Send a request, for the first time or again. True: it was cut."""
-        declared = self.behaviour.actions[opened.name]
-        request = self.behaviour.settings.get((opened.state, opened.name), declared)
+        request = self._as_set(self.behaviour.actions[opened.name], opened.state)
         opened.sends += 1
         spent = (self.turn.now - opened.since) / SECOND
         delay = request.retry.next_delay(opened.sends, spent, self.turn.chance.random())
         opened.again = None if delay is None else self.turn.now + round(delay * SECOND)
         opened.trouble = ""
+        left = (opened.until - self.turn.now) / SECOND
         try:
-            await self._bounded(request.function(self.flow, opened.id), request, None)
-        except Cut:
-            return True
+            await self._bounded(request.function(self.flow, opened.id), request, left, opened.state)
+        except Cut as cut:
+            return not cut.own or self._leads_on(request.timed_out.name)
         except request.expected as error:
             self.position.close(request.name)
             self._lead(request.of_error(error), Answer(type(error).__name__, f"{error}"))
@@ -312,32 +338,37 @@ class Reaction:
     def _lead(self, event: FlowEvent[...], answer: Answer) -> None:
         self._ahead.append(happened(event, answer))
 
-    async def _bounded(self, doing: Awaitable[Any], action: Action, own: float | None) -> Any:
-        """Await what an action does, until a time is over that leads the flow elsewhere; raises Cut then."""
-        now, limit = self.turn.now, None if own is None else self.turn.now + round(own * SECOND)
-        others = [at for at, name in self.position.timeouts() if self._leads_on(name)]
+    async def _bounded(self, doing: Awaitable[Any], action: Action, own: float | None, state: str) -> Any:
+        """Await what an action does, until a time is over that leads the flow elsewhere; raises Cut then.
+
+        ``own`` is the time that it has itself, in seconds. Whether that is over says the timer that has fired, and no
+        comparison: a policy may have changed it before a replay. So the time of a request that was made in this very
+        reaction ends nothing but that request.
+        """
+        apart = {*self._fresh, action.timed_out.name}
+        others = [at for at, name in self.position.timeouts() if name not in apart and self._leads_on(name)]
         first = min(others, default=None)
-        mine = limit is not None and (first is None or limit <= first)
-        if not mine:
-            limit = first
-        self.life.where = action.function.__qualname__
-        if limit is None:
+        life = self.life
+        life.where, life.state, life.once = action.function.__qualname__, state, action.at_most_once
+        life.revival_delay = action.revival_delay
+        if own is None and first is None:
             return await doing
-        if limit <= now:
+        left = None if first is None else (first - self.turn.now) / SECOND
+        if left is not None and left <= 0:
             if inspect.iscoroutine(doing):
                 doing.close()
-            raise Cut(mine)
-        timer = asyncio.timeout((limit - now) / SECOND)
+            raise Cut(own=False)
+        elsewhere, mine = asyncio.timeout(left), asyncio.timeout(own)
         try:
-            async with timer:
+            async with elsewhere, mine:
                 return await doing
         except TimeoutError:
-            if timer.expired():
-                raise Cut(mine) from None
+            if mine.expired() or elsewhere.expired():
+                raise Cut(mine.expired()) from None
             raise
 
     def _leads_on(self, timeout: str) -> bool:
-        row = self.behaviour.of.get((self.position.state, timeout))
+        row, _ = self._row(Happened(timeout))
         return row is not None and row.target is not None and not row.together
 
 

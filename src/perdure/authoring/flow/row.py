@@ -6,6 +6,7 @@ from copy import copy
 from typing import Any
 
 from perdure.authoring.flow.action import Action, FlowRequest
+from perdure.authoring.flow.condition import Condition
 from perdure.authoring.flow.event import FlowEvent, FlowInit, Trigger
 from perdure.authoring.flow.state import State, TimedOut, check_state
 from perdure.errors import DefinitionError
@@ -15,10 +16,17 @@ class Row:
     """One row: in one of these ``states`` (none given: in any) these ``triggers`` lead to ``target``, with ``actions``.
 
     With ``together`` all of the triggers must have come since the state was entered, else one is enough. Without a
-    target the flow stays in its state.
+    target the flow stays in its state. With a ``condition`` it counts only if that holds when the event comes.
     """
 
-    def __init__(self, triggers: tuple[Any, ...], states: tuple[State, ...], *, together: bool) -> None:
+    def __init__(
+        self,
+        triggers: tuple[Any, ...],
+        states: tuple[State, ...],
+        *,
+        together: bool = False,
+        condition: Condition | None = None,
+    ) -> None:
         if not triggers:
             raise DefinitionError("a row of a flow has no event. Write flow.on(event, in_=state).")
         for one in triggers:
@@ -29,7 +37,11 @@ class Row:
                 )
         for state in states:
             check_state(state, "in_")
-        self.triggers, self.states, self.together = triggers, states, together
+        if condition is not None and not isinstance(condition, Condition):
+            raise DefinitionError(
+                f"a row of a flow has when={condition!r:.100}. Name a method of its class marked @flow.condition."
+            )
+        self.triggers, self.states, self.together, self.condition = triggers, states, together, condition
         self.target: State | None = None
         self.actions: tuple[Action, ...] = ()
         self.stopped: tuple[FlowRequest, ...] = ()
@@ -72,8 +84,9 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Its events in words."""
-        return (" and " if self.together else " or ").join(self.names)
+        """Its events in words, with its condition."""
+        events = (" and " if self.together else " or ").join(self.names)
+        return events if self.condition is None else f"{events} [{self.condition.name}]"
 
     def __repr__(self) -> str:
         where = ", ".join(one.name for one in self.states)
@@ -95,18 +108,19 @@ def table(*rows: Row) -> Table:
     return Table(rows)
 
 
-def on(event: Trigger, *, in_: State | tuple[State, ...] = ()) -> Row:
+def on(event: Trigger, *, in_: State | tuple[State, ...] = (), when: Condition | None = None) -> Row:
     """A row: when this event comes in that state. ``in_`` may be several states; without it, it is any state.
 
-    A row that names the state stands above one for any state. The row of the method marked ``@flow.init`` says how a
-    flow begins.
+    Of several rows for one event in one state the first one counts whose condition ``when`` holds; the last one needs
+    none. Rows that name the state stand above those for any state. The row of the method marked ``@flow.init`` says
+    how a flow begins.
     """
-    return Row((event,), _states(in_), together=False)
+    return Row((event,), _states(in_), condition=when)
 
 
-def any_of(*events: Trigger, in_: State | tuple[State, ...] = ()) -> Row:
-    """A row: when one of these events comes in that state."""
-    return Row(events, _states(in_), together=False)
+def any_of(*events: Trigger, in_: State | tuple[State, ...] = (), when: Condition | None = None) -> Row:
+    """A row: when one of these events comes in that state, and the condition ``when`` holds."""
+    return Row(events, _states(in_), condition=when)
 
 
 def all_of(*events: Trigger, in_: State | tuple[State, ...] = ()) -> Row:

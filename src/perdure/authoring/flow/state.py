@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.authoring.definitions import seconds
-from perdure.clock import Duration
+from perdure.clock import Duration, in_seconds
 from perdure.errors import DefinitionError
+from perdure.kernel.policy import check_revival_delay
 
 
 class Timed:
@@ -48,7 +49,17 @@ class State(Timed):
     After ``timeout`` seconds in it comes the event ``reserving.timed_out``. ``phase`` is the state as the business sees
     it, and several states may share one: processes are found by it, see :class:`Flow`. It is ``"PENDING"`` if nothing
     else is said. A ``terminal`` state ends the process: as completed, with ``result``, the name of a field, as its
-    result (default: the name of the state), or as failed. Raises DefinitionError.
+    result (default: the name of the state), or as failed.
+
+    With ``at_most_once`` the steps of its actions and requests never run twice, not even after a crash: if nobody knows
+    whether one was done, its action gets a StepOutcomeUnknown, and unless that is one of its ``errors`` the flow is
+    broken until a person decides; a request is not sent again, and waits for its answer or timeout. With
+    ``passivating`` the flow leaves the worker's memory as soon as the actions of that state are done; whatever comes
+    for it loads it again.
+
+    A step of the state that is under way when its worker is lost begins again ``revival_delay`` seconds later, unless
+    the flow has left the state by then. None is at once, or what the flow says; with 0 it does not begin by itself: the
+    flow is broken, and says so, until a person has it retried. Raises DefinitionError.
     """
 
     def __init__(
@@ -59,6 +70,9 @@ class State(Timed):
         terminal: bool = False,
         failed: bool = False,
         result: str = "",
+        at_most_once: bool = False,
+        passivating: bool = False,
+        revival_delay: Duration | None = None,
     ) -> None:
         self.timeout = seconds("timeout", timeout, "a state")
         for name, value in (("phase", phase), ("result", result)):
@@ -72,7 +86,15 @@ class State(Timed):
             raise DefinitionError(
                 "a terminal state has a timeout, but the flow has ended there. Leave one of them out."
             )
+        for name, flag in (("at_most_once", at_most_once), ("passivating", passivating)):
+            if not isinstance(flag, bool):
+                raise DefinitionError(f"a state has {name}={flag!r:.100}. Give True or False.")
+        if terminal and passivating:
+            raise DefinitionError("a terminal state is passivating, but a flow that has ended leaves memory anyway.")
         self.terminal, self.failed, self.result = terminal, failed, result
+        self.at_most_once, self.passivating = at_most_once, passivating
+        self.revival_delay: float | None = in_seconds(revival_delay)
+        check_revival_delay(self.revival_delay, "a state")
         self.phase = phase or ("PENDING" if not terminal else "FAILED" if failed else "COMPLETED")
 
 

@@ -86,6 +86,10 @@ class Machine:
         """The functions that are its code, beside its methods."""
         return []
 
+    def _is_passive(self) -> bool:
+        """Whether it leaves memory as soon as it only waits."""
+        return False
+
 
 def _is_method(value: Any) -> bool:
     if isinstance(value, MachineWorkflow):
@@ -201,6 +205,11 @@ class MachineWorkflow(Workflow[..., Any]):
         for name in self.types:
             setattr(entity, name, getattr(found, name))
         return entity
+
+    def is_passive(self, entity: Any) -> bool:
+        """Whether a machine leaves memory as soon as it only waits."""
+        passive: bool = entity._is_passive()
+        return passive
 
     # -- running -----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from perdure.errors import PayloadError, WorkflowMisuse
 from perdure.kernel.checkpoint import Checkpoint, Repair, TimerChange, parted, written
 from perdure.kernel.failure import Failure
 from perdure.kernel.notice import SIGNAL
+from perdure.kernel.policy import ANY
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.turns.arrivals import Arrivals
@@ -39,7 +40,8 @@ class Life:
     of what has called that method, and ``asked`` says that its sender waits. ``where`` names the part of the method
     that runs, if it has any. ``due`` is when the timer fires; with ``removal`` it removes the machine. Once that is
     under way the machine is ``closed``: it hears nothing more, until it is ``gone``. ``changes`` are the timers that
-    were replaced or cancelled, to be noted in the history.
+    were replaced or cancelled, to be noted in the history. ``state`` is the one of a flow in which steps are asked for,
+    ``once`` says that these run at most once, ``revival_delay`` when they go on after the loss of their worker.
     """
 
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
@@ -60,6 +62,9 @@ class Life:
         self.acting = False
         self.asked = False
         self.where = ""
+        self.state = ANY
+        self.once = False
+        self.revival_delay: float | None = None
         self.method = 0
         self.letter = 0
         self.due: int | None = None
@@ -71,6 +76,11 @@ class Life:
     def replayed(self, runs: int, turns: int) -> None:
         """Note, after a replay, how many turns the history has and how often the code has run."""
         self._turns = turns - runs
+
+    @property
+    def passive(self) -> bool:
+        """Whether the machine leaves memory as soon as it only waits."""
+        return self._entity is not None and self._kind.is_passive(self._entity)
 
     def act(
         self,

@@ -1,0 +1,57 @@
+"""A revival: what was under way when a worker was lost goes on at once, or later, or not before a person says so.
+
+Only steps for which a state of a flow, or a policy, sets ``revival_delay`` do not go on at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from perdure.clock import microseconds
+from perdure.kernel.event import Event, EventType
+
+if TYPE_CHECKING:
+    from perdure.runtime.holder import Holder
+    from perdure.runtime.instance import Instance
+
+
+class Interrupted(Exception):
+    """A step was under way when its worker was lost, and its revival is switched off."""
+
+
+def put_off(holder: Holder, instance: Instance, history: Sequence[Event]) -> bool:
+    """Let steps of a process that was just replayed wait for their revival. True: it is parked as broken.
+
+    The delay counts from the loss of the worker, which is in the history: a step that waits for it already, and whose
+    process is claimed again meanwhile, does not wait anew.
+    """
+    steps = instance.steps
+    delayed = [ask for ask in steps.asked if ask.step.revival_delay is not None]
+    lost_at = _lost_at([*history, *instance.events]) if delayed else None
+    if lost_at is None:
+        return False
+    now = holder.parts.time.now()
+    for ask in delayed:
+        delay = ask.step.revival_delay or 0.0
+        if delay == 0.0:
+            text = (
+                f"step {ask.name}:{ask.place} was under way when its worker was lost, and its revival is off "
+                "(revival_delay=0). Look whether it was done, then set its result or retry the process"
+            )
+            holder.park(instance, Interrupted(text))
+            return True
+        due = lost_at + microseconds(delay)
+        if due > now:
+            holder.agent.wait(instance, ask, due, (due - now) / 1_000_000)
+    return False
+
+
+def _lost_at(history: Sequence[Event]) -> int | None:
+    """When the last worker of a process was lost; None if none was since a person has resumed it."""
+    for event in reversed(history):
+        if event.type is EventType.REVIVED:
+            return event.at
+        if event.type in (EventType.RESUMED, EventType.RUN_OPENED):
+            return None
+    return None
