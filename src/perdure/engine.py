@@ -182,6 +182,7 @@ class Engine(Client):
         self._unwatch()
         worker, self.worker = self.worker, None
         try:
+            await self.leaders.close()
             if worker is not None:
                 await worker.stop(self.options.stop_seconds if seconds is None else seconds)
         finally:

@@ -30,6 +30,8 @@ COUNTERS = {
     "retries_put_off": "retries that were due and had to wait, because their step's budget was spent",
     "attempts_barred": "step attempts that were due and had to wait, because the breaker of their step was open",
     "breakers_changed": "times that this worker opened, half-opened or closed a breaker",
+    "leaderships": "times that this program has begun to lead in something",
+    "leaderships_lost": "times that it had to stop: its lease could not be renewed, was released, or the engine closed",
     "step_timeouts": "step attempts that ran over their deadline",
     "cells_started": "child OS processes started for hard steps",
     "cells_killed": "child OS processes killed with the attempt in them: over its deadline, cancelled, or never begun",

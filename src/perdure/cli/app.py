@@ -16,6 +16,7 @@ from perdure.cli.breaker import breaker
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.edit import edit
+from perdure.cli.leader import leader
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
 from perdure.cli.queue import queue
@@ -74,7 +75,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         removal.key,
     ),
     "Running": (worker.worker, worker.demo, policy),
-    "Database": (worker.migrate, queue, breaker, schedule, recovery, clock),
+    "Database": (worker.migrate, queue, breaker, leader, schedule, recovery, clock),
     "Program": (completion,),
 }
 for place, (title, verbs) in enumerate(GROUPS.items()):
