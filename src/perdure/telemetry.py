@@ -26,6 +26,7 @@ COUNTERS = {
     "held": "processes held here",
     "steps": "step attempts started",
     "step_failures": "step attempts that failed",
+    "alerts": "facts of which people were told: see perdure.Alert",
     "step_alerts": "thresholds of steps at which their retry policies have told people",
     "retries_put_off": "retries that were due and had to wait, because their step's budget was spent",
     "attempts_barred": "step attempts that were due and had to wait, because the breaker of their step was open",

@@ -7,9 +7,11 @@ import logging
 from contextlib import suppress
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import Engine
 from perdure.errors import LeadershipLost, StoreUnavailable
+from perdure.kernel.leader import won
 from perdure.testing.faults import FaultyStore
 from tests.runtime.conftest import LIMIT, Open, until
 
@@ -106,6 +108,23 @@ async def test_a_person_asks_a_leader_to_stop_and_its_program_lets_others_go_fir
         assert lead.term == 3, "another one has led meanwhile"
     lines = [record.getMessage() for record in caplog.records if record.name == "perdure.leader"]
     assert lines[1] == "leader import, term 1, stops: ana has released it: a new version"
+
+
+async def test_a_leader_whose_lease_another_has_taken_stops_when_it_next_renews(opened: Open) -> None:
+    engine, _ = await opened()
+
+    async def work() -> None:
+        async with engine.leader("import", lease=QUICK):
+            row, now = await engine.leaders.row("import"), await engine.store.now()
+            while True:  # the clock of the store was put forward, and another program was quick
+                other = won(replace(row, until=0), "another", "paris:12", now, 15_000_000)
+                assert other is not None
+                if (row := await engine.leaders.written(other)) == other:
+                    await asyncio.Event().wait()
+
+    with pytest.raises(LeadershipLost, match="paris:12 leads in term 2"):
+        await work()
+    assert (await engine.leaders.state("import")).program == "paris:12", "nothing of another's lease is given back"
 
 
 async def test_a_leader_whose_work_does_not_report_is_not_renewed_although_its_loop_lives(opened: Open) -> None:

@@ -128,12 +128,9 @@ class Retry:
             _check_number("timeout_cap", self.timeout_cap, 0.001, None)
         if self.first > self.cap:
             raise _wrong("first", self.first, f"at most cap ({self.cap} s)")
-        for named in on:
+        for what, named in (*(("on", one) for one in on), *(("waits", one) for one, _ in self.waits)):
             if issubclass(named, (*HOPELESS, *never)):
-                raise _wrong("on", named.__name__, "errors that may be retried; this one never is")
-        for named, _ in self.waits:
-            if issubclass(named, (*HOPELESS, *never)):
-                raise _wrong("waits", named.__name__, "of errors that may be retried; this one never is")
+                raise _wrong(what, named.__name__, "of errors that may be retried; this one never is")
 
     def retries(self, error: BaseException) -> bool:
         """Whether an attempt that ended with ``error`` may be followed by another; exclusion wins."""

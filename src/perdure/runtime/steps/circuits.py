@@ -53,6 +53,7 @@ class Circuits:
         self._time = parts.time
         self._machine = parts.machine
         self._counters = parts.telemetry.counters
+        self._alerts = parts.alerts
         self._runner = runner
         self._known: dict[str, Circuit] = {}
         self._fresh_until = 0.0
@@ -250,6 +251,8 @@ class Circuits:
         if was.state == circuit.state:
             return
         self._counters["breakers_changed"] += 1
+        if was.closed:
+            self._alerts.breaker(circuit)
         level = log.info if circuit.closed else log.warning
         level("%s; it was %s", circuit.text(), was.state, extra=circuit.fields(was))
 
