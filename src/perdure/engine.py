@@ -27,6 +27,7 @@ from perdure.client.in_transaction import (
 from perdure.clock import SECOND, Computer
 from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
+from perdure.kernel.breaker import BreakerSettings
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.policy import Policies
@@ -116,6 +117,7 @@ class Engine(Client):
         self._alone = alone
         self._on_alert = on_alert
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
+        self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
         self._migrate = work if migrate is None else migrate
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None
@@ -159,6 +161,7 @@ class Engine(Client):
             parts = WorkerParts(
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
                 self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
+                self._breakers,
             )  # fmt: skip
             self.worker = Worker(parts, self.results)
             await self.worker.start()

@@ -8,6 +8,7 @@ from typing import Any
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
 from perdure.clock import Computer, microseconds
+from perdure.kernel.breaker import BreakerSettings
 from perdure.runtime.alerts import Alerts, OnAlert
 from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
@@ -49,6 +50,7 @@ class WorkerParts:
     policies: StepPolicies = NO_POLICIES
     engine: Any = None
     on_alert: OnAlert | None = None
+    breakers: BreakerSettings = field(default_factory=BreakerSettings)
     lease: int = field(init=False)
     alerts: Alerts = field(init=False)
 
