@@ -74,9 +74,12 @@ class Leadership:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._elected
-        except BaseException:
+        except BaseException as error:
             # If we die here a lease may be written that nobody renews: it lapses.
             self._leave()
+            ours = self._lost is not None and self.term > 0 and isinstance(error, asyncio.CancelledError)
+            if ours and work.uncancel() <= self._cancels:  # won, and lost before the block began
+                raise self._error() from None
             raise
         return self
 
