@@ -34,6 +34,7 @@ from perdure.kernel.policy import Policy
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
 from perdure.portal import BlockingEngine
+from perdure.runtime.alerts import Alert
 from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from perdure.store.sealed import codec, offload
@@ -44,6 +45,7 @@ from perdure.turns.renewal import continue_as_new
 from perdure.turns.saga import saga
 
 __all__ = [
+    "Alert",
     "BlockingEngine",
     "Breaker",
     "Call",

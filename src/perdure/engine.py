@@ -28,11 +28,13 @@ from perdure.client.in_transaction import (
 from perdure.clock import SECOND, Computer
 from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
+from perdure.kernel.breaker import BreakerSettings
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.policy import Policies
 from perdure.kernel.process import Process
 from perdure.logs import logger
+from perdure.runtime.alerts import OnAlert
 from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.parts import Incarnation, WorkerParts
@@ -65,7 +67,8 @@ class Engine(Client):
     how many tasks of each queue run here at once), ``labels`` the worker's labels. A worker creates and migrates the
     database, a client refuses one that is not ready, unless ``migrate`` says otherwise. ``codecs`` and ``offload`` say
     how payloads are compressed, encrypted and kept outside the database (default: those of the module that PERDURE_SEAL
-    names). ``registry``, ``machine``, ``store`` and ``alone`` are for Perdure's own programs and tests.
+    names). ``on_alert`` is called by the worker with each :class:`Alert`: what only a person can mend.
+    ``registry``, ``machine``, ``store`` and ``alone`` are for Perdure's own programs and tests.
 
     Raises DefinitionError or InvalidInput (InvalidUrl, InvalidKey) for wrong arguments; when it is entered, StoreError
     (StoreUnavailable, StoreTooNew, StoreReadOnly, …).
@@ -87,7 +90,10 @@ class Engine(Client):
         codecs: Sequence[Codec] | None = None,
         offload: Offload | None = None,
         alone: bool = False,
+        on_alert: OnAlert | None = None,
     ) -> None:
+        if on_alert is not None and not callable(on_alert):
+            raise DefinitionError(f"on_alert={on_alert!r:.100} is no function. Give one that takes an Alert.")
         self.machine = machine or Computer()
         self.telemetry = Telemetry()
         self.options = options or WorkerOptions()
@@ -99,13 +105,8 @@ class Engine(Client):
             registry.serve_only(queues, labels)
         if codecs is None and offload is None:
             codecs, offload = settings.sealing()
-        elif work and not os.environ.get(settings.SEAL):
-            what = "codecs were" if codecs else "an offload was"
-            logger("store").warning(
-                "%s given to this engine only: quarantine workers have none unless %s names their module",
-                what,
-                settings.SEAL,
-            )
+        elif work:
+            _warn_of_quarantine("codecs were" if codecs else "an offload was")
         store = sealed(
             store or store_for(settings.database() if url is None else url, self.machine), codecs or (), offload
         )
@@ -115,7 +116,9 @@ class Engine(Client):
         self.worker: Worker | None = None
         self._work = work
         self._alone = alone
+        self._on_alert = on_alert
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
+        self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
         self._migrate = work if migrate is None else migrate
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None
@@ -158,7 +161,8 @@ class Engine(Client):
             self._time.heard(await self.store.now(), sent)
             parts = WorkerParts(
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
-                self.telemetry, self.options, self._alone, self._policies, self,
+                self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
+                self._breakers,
             )  # fmt: skip
             self.worker = Worker(parts, self.results)
             await self.worker.start()
@@ -183,6 +187,7 @@ class Engine(Client):
         self._unwatch()
         worker, self.worker = self.worker, None
         try:
+            await self.leaders.close()
             if worker is not None:
                 await worker.stop(self.options.stop_seconds if seconds is None else seconds)
         finally:
@@ -254,6 +259,13 @@ class Engine(Client):
             self.results.named(notification.ended)
         if worker is not None and notification.kinds:
             worker.claimer.named(notification.kinds, notification.due)
+
+
+def _warn_of_quarantine(what: str) -> None:
+    """Warn of what only this program has been given, and what quarantine workers therefore lack."""
+    if not os.environ.get(settings.SEAL):
+        text = "%s given to this engine only: quarantine workers have none unless %s names their module"
+        logger("store").warning(text, what, settings.SEAL)
 
 
 class _OwnWorker:

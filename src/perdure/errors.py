@@ -18,6 +18,7 @@
     ├── CallRefused            the process has answered a call with an error
     ├── CallUnanswered         the process has ended, or waits for a person, and has not answered the call
     ├── IllegalMove            the command does not fit the process's status
+    ├── LeadershipLost         this program does not lead any more; its work was cancelled
     ├── ProcessError           what ``result()`` raises when the process did not complete
     │   ├── ProcessFailed      the workflow raised
     │   ├── ProcessCancelled   the process was cancelled or terminated
@@ -60,6 +61,7 @@ __all__ = [
     "InvalidKey",
     "InvalidUrl",
     "KeyConflict",
+    "LeadershipLost",
     "NewerRecord",
     "NothingPublished",
     "Overloaded",
@@ -161,6 +163,10 @@ class CallUnanswered(PerdureError):
 
 class IllegalMove(PerdureError):
     """The command does not fit the status that the process has."""
+
+
+class LeadershipLost(PerdureError):
+    """The lease of a leader could not be renewed, or was released: its work was cancelled, and another may lead now."""
 
 
 class ProcessError(PerdureError):

@@ -156,6 +156,12 @@ BREAKER_LOOK_SECONDS = 1.0
 BREAKER_WAIT_SECONDS = 60.0
 BREAKER_LONGEST_SECONDS = 24 * 3600.0
 
+# Leaders: how long a lease is and may be, and how long an engine that is closed waits for blocks to end
+LEADER_LEASE_SECONDS = 15.0
+LEADER_SHORTEST_SECONDS = 1.0
+LEADER_LONGEST_SECONDS = 3600.0
+LEADER_CLOSE_SECONDS = 1.0
+
 # Poison
 SUSPECT_DEATHS = 2
 ALONE_DEATHS = 3

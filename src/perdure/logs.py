@@ -1,9 +1,9 @@
 """The log: a logger for each subject, and a filter, so that no value from outside can forge a log line.
 
-The loggers are ``perdure.worker``, ``perdure.process``, ``perdure.step``, ``perdure.breaker``, ``perdure.recovery``,
-``perdure.store`` and ``perdure.quarantine``. A record about a process has the attributes ``process_id``,
-``process_kind`` and ``process_key``, one about a step also ``step`` and ``attempt``. One about a breaker has
-``breaker``, ``state`` and ``was``.
+The loggers are ``perdure.worker``, ``perdure.process``, ``perdure.step``, ``perdure.breaker``, ``perdure.leader``,
+``perdure.alert``, ``perdure.recovery``, ``perdure.store`` and ``perdure.quarantine``. A record about a process has the
+attributes ``process_id``, ``process_kind`` and ``process_key``, one about a step also ``step`` and ``attempt``. One
+about a breaker has ``breaker``, ``state`` and ``was``, one about a leader ``leader`` and ``term``, an alert ``alert``.
 """
 
 from __future__ import annotations
@@ -81,14 +81,26 @@ def tamed(value: str | BaseException, *, lines: bool = False) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(value))
 
 
-FIELDS = ("process_id", "process_kind", "process_key", "step", "attempt", "breaker", "state", "was")
+FIELDS = (
+    "process_id",
+    "process_kind",
+    "process_key",
+    "step",
+    "attempt",
+    "breaker",
+    "state",
+    "was",
+    "leader",
+    "term",
+    "alert",
+)
 """The attributes that a record may have beside the usual ones of :mod:`logging`."""
 
 _filter = Tamed()
 
 
 def logger(
-    subject: Literal["worker", "process", "step", "breaker", "recovery", "store", "quarantine"],
+    subject: Literal["worker", "process", "step", "breaker", "leader", "alert", "recovery", "store", "quarantine"],
 ) -> logging.Logger:
     """The logger of a subject. A logger's filter does not apply to the loggers below it, so each of them gets it."""
     found = logging.getLogger(f"perdure.{subject}")

@@ -20,6 +20,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.client.blocking import (
     AsyncVerb,
     BlockingBreakers,
+    BlockingLeaders,
     BlockingOperations,
     BlockingPart,
     BlockingQueues,
@@ -225,6 +226,7 @@ class BlockingEngine:
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
+        self.leaders = BlockingLeaders(self, lambda engine: engine.leaders)
 
     @overload
     def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import DecodeError, json
 
 from perdure.errors import DefinitionError
+from perdure.kernel.breaker import BreakerSettings
 from perdure.kernel.policy import POLICIES, Policies
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
@@ -53,28 +54,36 @@ def policies(own: Mapping[str, Any] | None = None) -> Policies:
     The file stands in the folder where the program runs, or where PERDURE_CONFIG says; PERDURE_POLICIES is JSON.
     Raises DefinitionError if one cannot be read or makes no sense.
     """
-    file = os.environ.get(CONFIG) or CONFIG_FILE
-    return Policies(
-        (("the program", own or {}), (file, _policies_of(Path(file))), (POLICIES, _parsed(os.environ.get(POLICIES))))
-    )
+    file, found = _config()
+    of_file = _mapping(found.get("policies", {}), file)
+    return Policies((("the program", own or {}), (file, of_file), (POLICIES, _parsed(os.environ.get(POLICIES)))))
 
 
-def _policies_of(file: Path) -> Mapping[str, Any]:
+def breakers(own: Mapping[str, Any] | None = None) -> BreakerSettings:
+    """What the program itself and ``perdure.toml`` set for circuit breakers, by name; raises DefinitionError."""
+    file, found = _config()
+    return BreakerSettings((("the program", own or {}), (file, found.get("breakers", {}))))
+
+
+def _config() -> tuple[str, Mapping[str, Any]]:
+    """The file that sets things, and what it sets."""
+    name = os.environ.get(CONFIG) or CONFIG_FILE
+    file = Path(name)
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         if os.environ.get(CONFIG):
             raise DefinitionError(f"{CONFIG} names {str(file)!r}, which does not exist") from error
-        return {}
+        return name, {}
     except (OSError, ValueError) as error:
         raise DefinitionError(
             f"{file} cannot be read: {error}. Correct it, or name another file by {CONFIG}."
         ) from error
-    if unknown := found.keys() - {"policies"}:
+    if unknown := found.keys() - {"policies", "breakers"}:
         raise DefinitionError(
-            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies"
+            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies and breakers"
         )
-    return _mapping(found.get("policies", {}), str(file))
+    return name, found
 
 
 def _parsed(text: str | None) -> Mapping[str, Any]:

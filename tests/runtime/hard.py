@@ -329,3 +329,19 @@ class Overweight(Exception):
 @step(hard=True, retry=ONCE, raises=Overweight)
 def weigh(grams: int) -> int:
     raise Overweight(grams)
+
+
+class Limited(Exception):
+    """The other system has had enough for now."""
+
+
+@step(hard=True, retry=Retry(attempts=3, first=1000, cap=1000, waits={Limited: 0}))
+def limited() -> int:
+    if attempt().number < 3:
+        raise Limited
+    return attempt().number
+
+
+@workflow
+async def waits_by_error() -> int:
+    return await limited()

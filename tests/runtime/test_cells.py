@@ -93,6 +93,11 @@ async def test_a_hard_step_knows_its_attempt_and_its_key_like_any_other(opened: 
 
 
 @on_sqlite
+async def test_a_hard_step_waits_as_its_error_wants(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[hard.waits_by_error])
+    assert await (await engine.start(hard.waits_by_error)).result(LIMIT) == 3
+
+
 async def test_whatever_a_hard_step_says_or_raises_is_told_and_retried_like_that_of_any_other(opened: Open) -> None:
     engine = await worker(opened)
     for what in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ async def test_a_failed_process_and_the_last_attempt_of_its_step_are_told_once_w
         await handle.result(LIMIT)
     failed = await the_record(caplog, "process", logging.ERROR)
     tried = await the_record(caplog, "step", logging.INFO)
-    spent = await the_record(caplog, "step", logging.WARNING)
+    spent = await the_record(caplog, "step", logging.ERROR)
     assert "attempt 1" in tried.getMessage() and "Traceback" not in tried.getMessage()
     assert "ConnectionError: no answer for 4111" in spent.getMessage() and "in charge" in spent.getMessage()
     assert "StepError" in failed.getMessage() and "in paying" in failed.getMessage()
@@ -82,7 +83,30 @@ async def test_a_failed_task_is_told_as_its_step(opened: Open, caplog: pytest.Lo
     with pytest.raises(ProcessFailed):
         await (await engine.start(transferring)).result(LIMIT)
     assert "process transferring" in (await the_record(caplog, "process", logging.ERROR)).getMessage()
-    assert "ConnectionError: closed" in (await the_record(caplog, "step", logging.WARNING)).getMessage()
+    assert "ConnectionError: closed" in (await the_record(caplog, "step", logging.ERROR)).getMessage()
+
+
+class Refused(Exception):
+    pass
+
+
+@step(raises=Refused, retry=Retry(never=Refused))
+async def ask_for_credit() -> None:
+    raise Refused("no")
+
+
+@workflow
+async def asking_for_credit() -> None:
+    with suppress(Refused):
+        await ask_for_credit()
+
+
+async def test_an_answer_that_a_step_declares_is_no_error_of_the_log(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, _ = await opened(work=True, workflows=[asking_for_credit])
+    await (await engine.start(asking_for_credit)).result(LIMIT)
+    assert "Refused: no" in (await the_record(caplog, "step", logging.WARNING)).getMessage()
 
 
 @workflow

@@ -28,6 +28,7 @@ APART = (
     "core_former:tenancies",
     "core_former_release:beside",
     "core_hangs:in_any_weather",
+    "core_leaders:reigns",
     "core_machines:tills",
     "core_notices:dispatch",
     "core_step_transactions:transactions",

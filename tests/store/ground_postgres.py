@@ -17,12 +17,12 @@ from tests.store import damage as values
 FULL = "SELECT (SELECT count(*) FROM perdure.process) + (SELECT count(*) FROM perdure.event)"
 TRUNCATE = (
     "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept, perdure.queue, "
-    "perdure.circuit"
+    "perdure.circuit, perdure.leader"
 )
 DELETE = (
     "DELETE FROM perdure.process; DELETE FROM perdure.event; DELETE FROM perdure.message;"
     "DELETE FROM perdure.worker; DELETE FROM perdure.key_kept; DELETE FROM perdure.queue; "
-    "DELETE FROM perdure.circuit"
+    "DELETE FROM perdure.circuit; DELETE FROM perdure.leader"
 )
 RESET = """
     UPDATE perdure.clock SET high_water = '-infinity', fake = perdure.instant($1), lead = '0',
@@ -61,7 +61,7 @@ class PostgresGround:
 
     async def damage(self, store: Store, row: bytes, table: str, damage: str) -> bool:
         """Write one with the connection of nobody's; the constraints are kept."""
-        given: UUID | str = row.decode() if table in ("queue", "circuit") else UUID(bytes=row)
+        given: UUID | str = row.decode() if table in ("queue", "circuit", "leader") else UUID(bytes=row)
         try:
             async with self.outside.transaction():
                 done = await self.outside.execute(values.statement("perdure.", table, damage, "$1"), given)

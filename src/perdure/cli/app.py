@@ -17,6 +17,7 @@ from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.edit import edit
 from perdure.cli.failures import board, failures
+from perdure.cli.leader import leader
 from perdure.cli.operation import operation
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
@@ -77,7 +78,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         removal.key,
     ),
     "Running": (worker.worker, worker.demo, policy),
-    "Database": (worker.migrate, queue, breaker, schedule, recovery, clock),
+    "Database": (worker.migrate, queue, breaker, leader, schedule, recovery, clock),
     "Program": (completion,),
 }
 for place, (title, verbs) in enumerate(GROUPS.items()):

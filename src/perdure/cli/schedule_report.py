@@ -80,6 +80,8 @@ class ScheduleReport:
         row("next", f"{text.when(view.next, self.now)} ({text.clock(view.next, utc=utc)})" if view.next else "none")
         row("overlap", self._overlap())
         row("catch-up", f"what is later than {text.span(view.catch_up)} is missed")
+        if view.late_after is not None:
+            row("late", f"what begins later than {text.span(view.late_after)} is started as {view.late}")
         row("jitter", f"up to {text.span(view.jitter)}" if view.jitter else "")
         row("stop after", "" if view.stop_after is None else f"{view.stop_after:,} failed processes in a row")
         row("occurrences", f"{view.started:,} started, {view.skipped:,} skipped, {view.missed:,} missed")

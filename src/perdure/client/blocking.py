@@ -1,4 +1,4 @@
-"""The parts of a blocking engine that have verbs of their own: queues, breakers, recovery, operations."""
+"""The parts of a blocking engine that have verbs of their own: queues, breakers, leaders, recovery, operations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from perdure.client.breakers import Breakers
+from perdure.client.leaders import Leaders
 from perdure.client.operations import OperationHandle, Operations
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
@@ -58,6 +59,14 @@ class BlockingBreakers(BlockingPart[Breakers]):
     open = blocking(Breakers.open)
     close = blocking(Breakers.close)
     reset = blocking(Breakers.reset)
+
+
+class BlockingLeaders(BlockingPart[Leaders]):
+    """What ``leaders`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Leaders`, which block."""
+
+    list = blocking(Leaders.list)
+    state = blocking(Leaders.state)
+    release = blocking(Leaders.release)
 
 
 class BlockingRecovery(BlockingPart[Recovery]):

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.authoring.registry import Registry, several
 from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, split
 from perdure.authoring.workflow import Workflow
@@ -21,6 +22,8 @@ from perdure.client.finding.board import UNFINISHED, BoardLine, board
 from perdure.client.finding.failures import FAILED, FailureGroup, grouped
 from perdure.client.finding.finder import Finder
 from perdure.client.handle import Handle
+from perdure.client.leaders import Leaders
+from perdure.client.leadership import Leadership
 from perdure.client.local_worker import LocalWorker, NoWorker
 from perdure.client.operations import Operations
 from perdure.client.parts import ClientParts, Doors
@@ -32,7 +35,7 @@ from perdure.client.schedules import Schedules
 from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
 from perdure.client.view import ProcessView, views
-from perdure.clock import Computer
+from perdure.clock import Computer, Duration
 from perdure.errors import (
     InvalidInput,
     KeyConflict,
@@ -75,6 +78,7 @@ class Client:
         self.queues = Queues(store)
         self.recovery = Recovery(store)
         self.breakers = Breakers(store)
+        self.leaders = Leaders(store, machine, doors.outage, doors.telemetry)
         self.clock = Timekeeping(store)
         self.schedules = Schedules(self)
         self.operations = Operations(self)
@@ -264,6 +268,25 @@ class Client:
         the process. Raises InvalidInput, and IllegalMove if a person has ended that process.
         """
         return id_text(await self.reply_addresses.webhook(url))
+
+    def leader(
+        self,
+        name: str,
+        *,
+        lease: Duration = limits.LEADER_LEASE_SECONDS,
+        timeout: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+    ) -> Leadership:
+        """Lead in something, as the only one of all programs that ask: ``async with engine.leader("import") as lead:``.
+
+        Entering waits until this program leads, or raises TimeoutError after ``timeout``; the block is cancelled, and
+        raises LeadershipLost, if the lease cannot be renewed. ``lease`` (15 seconds, from 1 second to an hour) is for
+        how long nobody else leads after the program has died; it is renewed at each third of that. With
+        ``heartbeat_timeout`` it is renewed only as long as the block calls ``lead.heartbeat()`` that often. Durations
+        are seconds or timedeltas. Two may lead for a moment all the same: give ``lead.term`` to what you write.
+        Raises InvalidInput (InvalidKey).
+        """
+        return self.leaders.ask(name, lease, timeout, heartbeat_timeout)
 
     # -- asking --------------------------------------------------------------------------------------------------
 

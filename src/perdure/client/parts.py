@@ -16,6 +16,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.loop import Outage
 from perdure.store.base import Search, Store
+from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from perdure.authoring.registry import Registry
@@ -28,6 +29,7 @@ class Doors(Protocol):
     """What writes a client's records, in batches: the committer of the engine."""
 
     outage: Outage
+    telemetry: Telemetry
 
     def start(self, start: Start, answered: OnAnswer) -> None:
         """Store a new process; ``answered`` gets the answer."""

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from msgspec import json
+from msgspec import json, structs
 
 from perdure import limits
 from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, Schedule, in_words, instant_of, iso, moment
@@ -64,7 +64,8 @@ class ScheduleView:
     or cannot go on). ``running`` counts its processes that had not ended when it looked last, ``waiting`` the
     occurrences that are queued. ``started``, ``skipped`` and ``missed`` count occurrences since it was made.
     ``skip_days`` are dates on which it does not come. ``limit``, ``catch_up``, ``jitter``, ``stop_after`` and
-    ``deadline`` are its rules, durations in seconds; ``args``, ``named`` and ``attributes`` are what its processes
+    ``deadline`` are its rules, durations in seconds; what begins more than ``late_after`` after its time is started as
+    the workflow ``late`` instead. ``args``, ``named`` and ``attributes`` are what its processes
     get, ``timed`` says that they get the instant too. ``process`` is the id of the schedule's own process, ``status``
     that process's status.
     """
@@ -79,6 +80,8 @@ class ScheduleView:
     catch_up: float
     jitter: float
     stop_after: int | None
+    late_after: float | None
+    late: str
     args: builtins.list[Any]
     named: dict[str, Any]
     timed: bool
@@ -118,7 +121,7 @@ class Schedules:
         check_key(key_of(name, _FAR), "the key of an occurrence")
         if not isinstance(schedule, Schedule):
             raise InvalidInput(f"{shown(schedule)} is not a schedule. Write Schedule('0 3 * * *'), or every=, or at=.")
-        await self._put(name, schedule.plan, await self._target(workflow, args, kwargs))
+        await self._put(name, schedule.plan, await self._targets(schedule, workflow, args, kwargs))
         return self.handle(name)
 
     async def declare(self, workflow: Workflow[Any, Any]) -> None:
@@ -128,7 +131,7 @@ class Schedules:
         """
         if workflow.schedule is None:
             return
-        plan, target = workflow.schedule.plan, await self._target(workflow, (), {})
+        plan, target = workflow.schedule.plan, await self._targets(workflow.schedule, workflow, (), {})
         found = await self._client.store.search(Search(kind=KIND, key=workflow.name, limit=1))
         if not found or not _stands(found[0], plan, target):
             try:
@@ -157,6 +160,18 @@ class Schedules:
             found += rows
             page = Search(kind=KIND, limit=limits.LIST_ROWS, before_id=rows[-1].id)
         return sorted((one for one in map(_shown, found) if one is not None), key=lambda one: one.name)
+
+    async def _targets(
+        self, schedule: Schedule, workflow: Startable[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Target:
+        """What a schedule starts, and what it starts instead for what comes late."""
+        target = await self._target(workflow, args, kwargs)
+        if schedule.late is None:
+            return target
+        late = await self._target(schedule.late, args, kwargs)
+        if late.kind == target.kind:
+            raise InvalidInput(f"late= is {late.kind!r}, which the schedule starts anyway. Give another workflow.")
+        return structs.replace(target, late=late)
 
     async def _target(self, workflow: Startable[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Target:
         flow: Workflow[Any, Any] | NamedWorkflow
@@ -357,6 +372,8 @@ def _as_view(row: Process, kept: ScheduleMachine) -> ScheduleView:
         catch_up=kept.plan.catch_up / SECOND,
         jitter=kept.plan.jitter / SECOND,
         stop_after=kept.plan.stop_after,
+        late_after=None if kept.plan.late_after is None else kept.plan.late_after / SECOND,
+        late="" if target.late is None else target.late.kind,
         args=target.args,
         named=target.named,
         timed=target.timed,

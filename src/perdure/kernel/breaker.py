@@ -7,7 +7,9 @@ row is advice. Whether it is lost, late or damaged, a step still has one result,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -237,6 +239,42 @@ class Breaker:
 
     def _told(self, telling: int) -> int:
         return min(telling, microseconds(self.longest))
+
+
+SETTINGS = ("failures", "within", "open_for", "factor", "longest", "probes")
+"""The properties of a breaker that can be set by its name."""
+
+
+class BreakerSettings:
+    """What is set for breakers by name, from outside of the code; of two sources the later one counts more."""
+
+    def __init__(self, sources: Iterable[tuple[str, Any]] = ()) -> None:
+        self._set: dict[str, dict[str, Any]] = {}
+        self._made: dict[Breaker, Breaker] = {}
+        for source, breakers in sources:
+            if not isinstance(breakers, Mapping):
+                raise DefinitionError(f"the breakers of {source} have no names. Write {{'bank': {{'failures': 3}}}}.")
+            for name, given in breakers.items():
+                if not isinstance(given, Mapping) or not given.keys() <= set(SETTINGS):
+                    told = ", ".join(map(str, given)) if isinstance(given, Mapping) else shown(given)
+                    text = f"the breaker {name!r} of {source} sets {told}. Set some of {', '.join(SETTINGS)}."
+                    raise DefinitionError(text)
+                self._set[name] = self._set.get(name, {}) | dict(given)
+        for name in self._set:
+            self.applied(Breaker(name))  # what makes no sense is refused here, and not at an attempt
+
+    def applied(self, breaker: Breaker) -> Breaker:
+        """The breaker with what is set for it; a longer ``open_for`` lifts ``longest``, a shorter one lowers it."""
+        if breaker.name not in self._set:
+            return breaker
+        if (made := self._made.get(breaker)) is None:
+            given = dict(self._set[breaker.name])
+            if "open_for" in given and "longest" not in given and _is_number(in_seconds(given["open_for"])):
+                given["longest"] = max(breaker.longest, in_seconds(given["open_for"]))
+            if "longest" in given and "open_for" not in given and _is_number(in_seconds(given["longest"])):
+                given["open_for"] = min(breaker.open_for, in_seconds(given["longest"]))
+            made = self._made[breaker] = dataclass_replace(breaker, **given)
+        return made
 
 
 def forced_open(circuit: Circuit, now: int) -> Circuit:

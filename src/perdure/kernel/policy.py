@@ -230,7 +230,7 @@ def _is_number(value: Any) -> bool:
 
 def fitting(retry: Retry, given: Mapping[str, Any]) -> Retry:
     """A retry with these properties in place of its own; a longer ``first`` lifts the ``cap``; DefinitionError."""
-    own = {name: getattr(retry, name) for name in (*OF_RETRY, "on", "never")}
+    own = {name: getattr(retry, name) for name in (*OF_RETRY, "on", "never", "waits")}
     if "backoffs" in given and "attempts" not in given:
         own["attempts"] = None
     if "first" in given and "cap" not in given and _is_number(given["first"]):

@@ -32,6 +32,9 @@ BREAK: Literal["break"] = "break"
 Stage: TypeAlias = "Retry | Mapping[str, Any] | Literal['alert', 'break']"
 """What comes at a threshold: a retry with other numbers (in a file their names and values), an alert, or a break."""
 
+Waits: TypeAlias = "Mapping[type[BaseException], Retry | Duration]"
+"""How long to wait after errors of a class, instead of the ordinary wait: by a Retry's numbers, or always so long."""
+
 ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
 
 
@@ -53,6 +56,10 @@ class Retry:
     The timeout of each attempt is ``timeout_factor`` times that of the attempt before, but no longer than
     ``timeout_cap``.
 
+    ``waits`` are other waits after errors of some classes: ``{RateLimited: Retry(first=30, cap=600), Busy: 0}``, by the
+    numbers of another Retry or always so long. The nearest class counts, also in later stages; the attempts, and all
+    bounds, are those of the whole.
+
     ``then`` is what comes when all this is used up, one after the other: "alert" tells people, by a warning in the log;
     another Retry makes as many attempts as it says, with its own numbers; "break" parks the process as broken for a
     person. Without it, or behind the last Retry, the step has failed.
@@ -72,6 +79,7 @@ class Retry:
     timeout_factor: float
     timeout_cap: float | None
     then: tuple[Retry | Literal["alert", "break"], ...]
+    waits: tuple[tuple[type[BaseException], Retry], ...]
 
     NONE: ClassVar[Retry]
 
@@ -91,6 +99,7 @@ class Retry:
         timeout_factor: float = 1.0,
         timeout_cap: Duration | None = None,
         then: Sequence[Stage] = (),
+        waits: Waits | Sequence[tuple[type[BaseException], Retry]] = (),
     ) -> None:
         on, never = _classes("on", on) or (Exception,), _classes("never", never)
         delays = _delays(backoffs)
@@ -98,7 +107,7 @@ class Retry:
             attempts = 1 + len(delays) if delays else ATTEMPTS
         given = (
             attempts, in_seconds(first), factor, in_seconds(cap), jitter, in_seconds(total), on, never, budget, delays,
-            offsets, timeout_factor, in_seconds(timeout_cap), _stages(then),
+            offsets, timeout_factor, in_seconds(timeout_cap), _stages(then), _waits(waits),
         )  # fmt: skip
         for field, value in zip(fields(self), given, strict=True):
             object.__setattr__(self, field.name, value)
@@ -119,15 +128,28 @@ class Retry:
             _check_number("timeout_cap", self.timeout_cap, 0.001, None)
         if self.first > self.cap:
             raise _wrong("first", self.first, f"at most cap ({self.cap} s)")
-        for named in on:
+        for what, named in (*(("on", one) for one in on), *(("waits", one) for one, _ in self.waits)):
             if issubclass(named, (*HOPELESS, *never)):
-                raise _wrong("on", named.__name__, "errors that may be retried; this one never is")
+                raise _wrong(what, named.__name__, "of errors that may be retried; this one never is")
 
     def retries(self, error: BaseException) -> bool:
         """Whether an attempt that ended with ``error`` may be followed by another; exclusion wins."""
         if isinstance(error, BaseExceptionGroup):
             return all(map(self.retries, error.exceptions))
         return isinstance(error, self.on) and not isinstance(error, self.never) and not isinstance(error, HOPELESS)
+
+    def wait_after(self, error: BaseException | Sequence[str]) -> Retry:
+        """The retry whose waits count after an error, or after one whose classes have these names, nearest first."""
+        if not self.waits:
+            return self
+        if isinstance(error, BaseExceptionGroup):
+            found = [one for one in map(self.wait_after, error.exceptions) if one is not self]
+            return max(found, key=lambda one: one.delay(1, 0.5), default=self)
+        if isinstance(error, BaseException):
+            by_class = dict(self.waits)
+            return next((by_class[one] for one in type(error).__mro__ if one in by_class), self)
+        by_name = {one.__qualname__: retry for one, retry in self.waits}
+        return next((by_name[name] for name in error if name in by_name), self)
 
     def delay(self, failed_attempts: int, chance: float, spent: float = 0.0) -> float:
         """Seconds to wait after that many failed attempts; ``chance`` is from 0 up to 1 and 0.5 means no jitter.
@@ -146,14 +168,17 @@ class Retry:
             return min(max(0.0, interval * spread - spent), self.cap)
         return min(min(interval, self.cap) * spread, self.cap)
 
-    def next_delay(self, failed_attempts: int, spent: float, chance: float, *, later: bool = False) -> float | None:
+    def next_delay(
+        self, failed_attempts: int, spent: float, chance: float, *, later: bool = False, wait: Retry | None = None
+    ) -> float | None:
         """Seconds until the next attempt, or None if attempts or total time (``spent`` so far) allow no other.
 
-        ``later``: the attempts are those of this retry as a later stage, which begins with a wait.
+        ``later``: the attempts are those of this retry as a later stage, which begins with a wait. ``wait`` is the
+        retry whose waits count, if it is another one.
         """
         if failed_attempts >= (self.more if later else self.attempts):
             return None
-        delay = self.delay(failed_attempts + later, chance, spent)
+        delay = (wait or self).delay(failed_attempts + later, chance, spent)
         return None if self.total is not None and spent + delay > self.total else delay
 
     @property
@@ -161,14 +186,27 @@ class Retry:
         """How many attempts it makes as a later stage: as many as it says, or one for each back-off."""
         return len(self.backoffs) if self.attempts == 1 + len(self.backoffs) and self.backoffs else self.attempts
 
-    def plan(self, failed_attempts: int, spent: float, chance: float, stage: int = 0, before: int = 0) -> AfterFailure:
-        """What follows a failed attempt, which stood at ``stage`` of the chain; ``before`` came before that stage."""
+    def plan(
+        self,
+        failed_attempts: int,
+        spent: float,
+        chance: float,
+        stage: int = 0,
+        before: int = 0,
+        error: BaseException | Sequence[str] = (),
+    ) -> AfterFailure:
+        """What follows a failed attempt, which stood at ``stage`` of the chain; ``before`` came before that stage.
+
+        ``error`` is what it ended with, or the names of its classes.
+        """
+        by_error = self.wait_after(error)
+        wait = None if by_error is self else by_error
         chain = (self, *self.then)
         alert = False
         for at in range(min(stage, len(chain) - 1), len(chain)):
             one = chain[at]
             if isinstance(one, Retry):
-                delay = one.next_delay(failed_attempts - before, spent, chance, later=at > 0)
+                delay = one.next_delay(failed_attempts - before, spent, chance, later=at > 0, wait=wait)
                 if delay is not None:
                     return AfterFailure(delay, at, before, alert)
             elif one == BREAK:
@@ -205,8 +243,9 @@ class AfterFailure(NamedTuple):
     breaks: bool = False
 
 
-_CLASSES = ("on", "never")
-_OF_THE_WHOLE = ("on", "never", "budget", "offsets", "then")
+_CLASSES = ("on", "never", "waits")
+_OF_THE_WHOLE = ("on", "never", "waits", "budget", "offsets", "then")
+_OF_A_WAIT = ("first", "factor", "cap", "jitter", "backoffs")
 """What only the first stage of a chain can say, for all of it."""
 
 
@@ -247,6 +286,26 @@ def _plain_stage(retry: Retry) -> dict[str, Any]:
     names = [field.name for field in fields(retry) if field.name not in _OF_THE_WHOLE]
     found = {name: getattr(retry, name) for name in names if getattr(retry, name) != getattr(PLAIN, name)}
     return {"attempts": retry.attempts} | found
+
+
+def _waits(given: Any) -> tuple[tuple[type[BaseException], Retry], ...]:
+    """The waits of each class; raises DefinitionError."""
+    if not isinstance(given, Mapping | tuple):
+        raise _wrong("waits", given, "error classes with a Retry or a duration each: {RateLimited: Retry(first=30)}")
+    found = []
+    for named, one in dict(given).items():
+        _classes("waits", named)
+        if not isinstance(one, Retry):
+            seconds = in_seconds(one)
+            _check_number("waits", seconds, 0.0, None)
+            one = Retry(first=seconds, factor=1.0, cap=seconds)
+        for field in fields(one):
+            free = field.name in _OF_A_WAIT or (field.name == "attempts" and one.backoffs)
+            if not free and getattr(one, field.name) != getattr(PLAIN, field.name):
+                text = f"of retries that set {', '.join(_OF_A_WAIT)}: the whole Retry says the rest"
+                raise _wrong("waits", f"Retry({field.name}=...)", text)
+        found.append((named, one))
+    return tuple(found)
 
 
 def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:

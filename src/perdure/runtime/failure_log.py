@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.child import is_task
@@ -11,7 +12,6 @@ from perdure.kernel.process import Process, Status
 from perdure.logs import Confided, logger
 
 if TYPE_CHECKING:
-    from perdure.kernel.retry import AfterFailure
     from perdure.turns.ask import Ask
 
 processes = logger("process")
@@ -48,22 +48,18 @@ def _tell(process: Process, text: str) -> None:
 
 
 def attempt_failed(process: Process, ask: Ask[Any], failure: Failure, seconds: float | None) -> None:
-    """An attempt of a step has failed: the next one begins in so many seconds, or there is none."""
+    """An attempt of a step has failed: the next one begins in so many seconds, or there is none.
+
+    The last one is an error, unless it is an answer that the step has declared: the workflow reckons with that.
+    """
     extra = fields(process, step=ask.name, attempt=failure.attempts)
     if seconds is None:
         text = "step %s of process %s has failed at its last attempt (%d): %s%s\n%s"
-        steps.warning(text, ask.name, name(process), failure.attempts, *_said(failure), extra=extra)
+        level = logging.WARNING if failure.declared else logging.ERROR
+        steps.log(level, text, ask.name, name(process), failure.attempts, *_said(failure), extra=extra)
     else:
         text = "step %s of process %s has failed at attempt %d; the next one begins in %.1f s: %s%s"
         steps.info(text, ask.name, name(process), failure.attempts, seconds, *_said(failure)[:2], extra=extra)
-
-
-def threshold(process: Process, ask: Ask[Any], failure: Failure, plan: AfterFailure) -> None:
-    """A step has come to a threshold at which its retry policy wants people to be told."""
-    what = "its process is broken" if plan.breaks else "it has failed" if plan.delay is None else "it is tried on"
-    text = "step %s of process %s has come to a threshold after %d attempts, and %s: %s%s"
-    extra = fields(process, step=ask.name, attempt=failure.attempts, alert=True)
-    steps.warning(text, ask.name, name(process), failure.attempts, what, *_said(failure)[:2], extra=extra)
 
 
 def _said(failure: Failure) -> tuple[str, Confided, Confided]:

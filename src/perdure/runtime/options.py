@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from perdure import limits
 from perdure.errors import DefinitionError
@@ -18,7 +19,8 @@ class WorkerOptions:
     `perdure worker` does; else the worker drops all that it held as soon as the loop runs again. ``cached`` is how many
     processes that only wait, and were let go, stay in memory, so that their next wake needs no replay; 0 keeps none.
     ``policies`` set retries and timeouts of steps by name, ``{"order.*.charge": Policy(attempts=5)}``; those of
-    ``perdure.toml`` and of PERDURE_POLICIES count more.
+    ``perdure.toml`` and of PERDURE_POLICIES count more. ``breakers`` set numbers of circuit breakers by name,
+    ``{"bank": {"failures": 3}}``; those of ``perdure.toml`` count more.
     """
 
     lease_seconds: float = limits.LEASE_SECONDS
@@ -31,6 +33,7 @@ class WorkerOptions:
     exit_when_hung: bool = False
     cached: int = limits.CACHED_PROCESSES
     policies: Mapping[str, Policy] = field(default_factory=dict)
+    breakers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the reason."""

@@ -8,6 +8,8 @@ from typing import Any
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
 from perdure.clock import Computer, microseconds
+from perdure.kernel.breaker import BreakerSettings
+from perdure.runtime.alerts import Alerts, OnAlert
 from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.store_time import StoreTime
@@ -47,7 +49,11 @@ class WorkerParts:
     alone: bool = False
     policies: StepPolicies = NO_POLICIES
     engine: Any = None
+    on_alert: OnAlert | None = None
+    breakers: BreakerSettings = field(default_factory=BreakerSettings)
     lease: int = field(init=False)
+    alerts: Alerts = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "alerts", Alerts(self.telemetry, self.on_alert))
         object.__setattr__(self, "lease", microseconds(self.options.lease_seconds))

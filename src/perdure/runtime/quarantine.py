@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -24,6 +23,7 @@ from perdure.kernel.policy import POLICIES
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.loop import Loop
+from perdure.runtime.alerts import Alerts
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import EXIT_HUNG, inherited_environment, minded, patience
 from perdure.telemetry import Telemetry
@@ -183,22 +183,18 @@ class Quarantine:
         return {**inherited_environment(), "PERDURE_URL": self.url, **policies}
 
 
-def report(before: Sequence[Process], freed: Sequence[Commit], telemetry: Telemetry) -> None:
+def report(before: Sequence[Process], freed: Sequence[Commit], alerts: Alerts) -> None:
     """Log how many of the processes freed from dead workers are suspects now, and how many of these run together."""
     known = {row.id: row for row in before}
-    divided: Counter[tuple[bool, int]] = Counter()
+    divided: dict[tuple[bool, int], list[Process]] = {}
     for commit in freed:
         old = known[commit.after.id]
         if (now := quarantine.company(commit.after)) and commit.after.due_at is not None and not commit.after.reminder:
-            divided[quarantine.is_suspect(old), now] += 1
-    for (again, most), many in divided.items():
+            divided.setdefault((quarantine.is_suspect(old), now), []).append(commit.after)
+    for (again, most), some in divided.items():
+        many = len(some)
         how = "each alone" if most == 1 else f"at most {most} together"
         if again:
             log.warning("a quarantine worker died with %d suspects: they run again, %s", many, how)
         else:
-            telemetry.count("suspects", many)
-            log.warning(
-                "%d processes were held at two deaths of workers: they are suspects and run in quarantine, %s",
-                many,
-                how,
-            )
+            alerts.suspects(many, some[0], how)

@@ -48,7 +48,6 @@ from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
 from perdure.kernel.worker import Hang
 from perdure.logs import logger
-from perdure.runtime import failure_log
 from perdure.runtime.handover import Handover, took_what_is_unknown
 from perdure.runtime.quarantine import report
 
@@ -81,7 +80,7 @@ def _parked(scheduler: Holder, commit: Commit, error: BaseException, answer: Any
     """Act on the answer to a parking commit. If it was refused, another worker has the process: nothing to report."""
     process = commit.after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-        failure_log.ended(process)
+        scheduler.parts.alerts.ended(process)
         scheduler.parts.telemetry.counters["broken"] += 1
         scheduler.events.ended(commit.after, scheduler.parts.committer.sent)
     elif isinstance(answer, BadRecord) and commit.events:
@@ -321,7 +320,7 @@ async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Seq
         if one.process.id in guilty
     ]
     await asyncio.gather(*(asked(scheduler.parts.committer.commit, commit) for commit in commits))
-    report(before, commits, scheduler.parts.telemetry)
+    report(before, commits, scheduler.parts.alerts)
     return [one for one in claimed if one.process.id not in guilty]
 
 

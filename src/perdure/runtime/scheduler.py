@@ -19,7 +19,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, RUNNING
 from perdure.kernel.retry import FailedAttempt
 from perdure.logs import logger
-from perdure.runtime import compensation, failure_log, inbox, release, turn, turn_commit
+from perdure.runtime import compensation, inbox, release, turn, turn_commit
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.instance import Instance
@@ -223,7 +223,7 @@ class Scheduler:
             if process.status is not RUNNING:
                 self.telemetry.counters[process.status.value] += 1
                 if process.status is not COMPLETED:
-                    failure_log.ended(process)
+                    self.parts.alerts.ended(process)
                 self.events.ended(process, self.committer.sent)
             if process.status is not RUNNING:
                 self.drop(instance)
@@ -323,7 +323,7 @@ class Scheduler:
         instance.steps.end(ask.slot)
         if ask.slot in instance.steps.begun_before:
             self.telemetry.counters["step_failures"] += 1
-            failure_log.attempt_failed(instance.process, ask, UNKNOWN, None)
+            self.parts.alerts.unknown(instance.process, ask, UNKNOWN)
             self.step_failed(instance, ask, UNKNOWN)
             return
         if not self.draining:

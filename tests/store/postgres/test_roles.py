@@ -26,6 +26,12 @@ from tests.transactions.shop import bill
 Verb = Callable[[Engine, str], Awaitable[object]]
 
 
+async def lead(engine: Engine) -> None:
+    """Lead for a moment."""
+    async with engine.leader("import"):
+        pass
+
+
 VERBS: dict[str, tuple[set[str], Verb]] = {
     "ps": ({"look", "operate"}, lambda engine, id: engine.list()),
     "count": ({"look", "operate"}, lambda engine, id: engine.count()),
@@ -44,6 +50,8 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "hold": ({"operate"}, lambda engine, id: engine.process(id).hold()),
     "terminate": ({"operate"}, lambda engine, id: engine.process(id).terminate()),
     "breakers": ({"look", "operate"}, lambda engine, id: engine.breakers.list()),
+    "leaders": ({"look", "operate"}, lambda engine, id: engine.leaders.list()),
+    "lead": ({"operate"}, lambda engine, id: lead(engine)),
     "open a breaker": ({"operate"}, lambda engine, id: engine.breakers.open("bank")),
     "remove": ({"operate"}, lambda engine, id: engine.process(id).remove(force=True)),
     "edit": ({"operate"}, lambda engine, id: engine.process(id).edit_input([2])),
@@ -112,7 +120,7 @@ async def test_whoever_may_start_waits_for_the_result_of_a_worker_with_its_own_r
 @pytest.mark.parametrize("role", ["look", "start", "signal", "operate"])
 async def test_no_table_is_open_to_a_client(logins: str, role: str) -> None:
     connection = await asyncpg.connect(login(logins, role))
-    for table in ("process", "event", "message", "worker", "queue", "circuit", "clock", "key_kept"):
+    for table in ("process", "event", "message", "worker", "queue", "circuit", "leader", "clock", "key_kept"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch(f"TABLE perdure.{table}")
     for call in (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfoNotFoundError
 
 from cronsim import CronSimError
@@ -18,6 +18,9 @@ from perdure.errors import DefinitionError
 from perdure.kernel.plain import shown
 from perdure.limits import FARTHEST_SECONDS, SKIPPED_DAYS
 from perdure.turns.verbs import now
+
+if TYPE_CHECKING:
+    from perdure.authoring.start import Startable
 
 Overlap: TypeAlias = Literal["skip", "queue", "cancel", "allow"]
 """What becomes of an occurrence while as many processes of its schedule still run as may: it is left out, it waits for
@@ -36,7 +39,7 @@ _MOST = 1_000
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
-    """What a schedule says, as it is stored; ``catch_up`` and ``jitter`` are microseconds."""
+    """What a schedule says, as it is stored; ``catch_up``, ``jitter`` and ``late_after`` are microseconds."""
 
     timetable: Timetable
     overlap: Overlap = "skip"
@@ -44,6 +47,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     catch_up: int = microseconds(DAY.total_seconds())
     jitter: int = 0
     stop_after: int | None = None
+    late_after: int | None = None
 
 
 class Schedule:
@@ -63,7 +67,9 @@ class Schedule:
     ``overlap`` says what happens while ``limit`` processes of the schedule still run (default: 1): the occurrence is
     left out (``"skip"``), waits (``"queue"``), or the oldest of them is asked to cancel (``"cancel"``); with
     ``"allow"`` there is no limit. An occurrence later than ``catch_up`` is missed (default: a day), each is put off by
-    a time of its own below ``jitter``, and after ``stop_after`` failed processes in a row the schedule pauses.
+    a time of its own below ``jitter``, and after ``stop_after`` failed processes in a row the schedule pauses. For an
+    occurrence that begins more than ``late_after`` after its time, the workflow ``late`` is started instead, with the
+    same arguments.
     Durations are seconds or timedeltas. Raises DefinitionError.
     """
 
@@ -81,6 +87,8 @@ class Schedule:
         catch_up: Duration = DAY,
         jitter: Duration = 0,
         stop_after: int | None = None,
+        late_after: Duration | None = None,
+        late: Startable[..., Any] | None = None,
     ) -> None:
         if [cron, every, at].count(None) != 2:
             raise DefinitionError("a schedule has one of cron, every= and at=. Give exactly one of them.")
@@ -109,7 +117,9 @@ class Schedule:
             _duration("catch_up", catch_up),
             _duration("jitter", jitter),
             _count("stop_after", stop_after),
+            _late_after(late_after, late, catch_up),
         )
+        self.late = late
 
     def __repr__(self) -> str:
         return f"<Schedule {in_words(self.plan.timetable)}>"
@@ -204,6 +214,19 @@ def _duration(what: str, given: Any, least: int = 0) -> int:
     if not right or not least / SECOND <= seconds <= FARTHEST_SECONDS:
         raise DefinitionError(f"{what}={shown(given)}. Give seconds or a timedelta, {least // SECOND} s or more.")
     return microseconds(seconds)
+
+
+def _late_after(given: Any, late: Any, catch_up: Any) -> int | None:
+    if (given is None) != (late is None):
+        raise DefinitionError("late_after= and late= belong together: after how long, and what is started then.")
+    if given is None:
+        return None
+    after = _duration("late_after", given)
+    if after >= _duration("catch_up", catch_up):
+        raise DefinitionError(
+            f"late_after={shown(given)} is not below catch_up, after which nothing is started. Make catch_up longer."
+        )
+    return after
 
 
 def _count(what: str, given: Any) -> int | None:

@@ -33,7 +33,8 @@ from perdure.store.base import Search, Store
 class Target(Struct, frozen=True, omit_defaults=True):
     """What a schedule starts: processes of this kind and version, with these arguments.
 
-    ``timed`` says that the workflow is given the instant; ``deadline`` is seconds from the start.
+    ``timed`` says that the workflow is given the instant; ``deadline`` is seconds from the start. ``late`` is started
+    instead for what comes late.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
     deadline: float | None = None
     attributes: dict[str, Any] = {}
     priority: int = DEFAULT_PRIORITY
+    late: Target | None = None
 
 
 class Occurrence(Struct, frozen=True):
@@ -260,8 +262,23 @@ class _Going:
         self._started += begun
         self._running += begun
 
+    async def _target_of(self, instant: int) -> Target | None:
+        """What is started for an instant; None if its process was started as the other one of the two before.
+
+        A round that runs again decides the same, and rounds come one after another: so no instant has two processes.
+        """
+        round, target = self._round, self._round.target
+        if target.late is None or self._plan.late_after is None:
+            return target
+        late = round.now - instant - spread(round.name, instant, self._plan.jitter) > self._plan.late_after
+        chosen, other = (target.late, target) if late and instant not in round.at_once else (target, target.late)
+        key = key_of(round.name, instant)
+        return None if await self._engine.store.search(Search(kind=other.kind, key=key, limit=1)) else chosen
+
     async def _begin_one(self, instant: int) -> Occurrence | None:
-        target, name = self._round.target, self._round.name
+        name = self._round.name
+        if (target := await self._target_of(instant)) is None:
+            return None
         named = {**target.named, TIME_PARAMETER: iso(instant)} if target.timed else target.named
         attributes = {**target.attributes, "schedule": name, TIME_PARAMETER: iso(instant)}
         process = Process(

@@ -15,7 +15,6 @@ from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import answered
-from perdure.runtime import failure_log
 from perdure.runtime.open_steps import Waiting
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.async_runner import AsyncRunner
@@ -50,6 +49,7 @@ class Agent:
     def __init__(self, parts: WorkerParts, listener: StepListener, shortages: Shortages) -> None:
         self.listener = listener
         self.telemetry = parts.telemetry
+        self.alerts = parts.alerts
         self.engine = parts.engine
         self.time = parts.time
         self.machine = machine = parts.machine
@@ -201,10 +201,7 @@ class Agent:
         now = max(self.time.now(), instance.at)
         plan = planned(attempt_run, error, now, self.machine.random)
         self.pacing.failed(attempt_run, error, failure)
-        failure_log.attempt_failed(instance.process, ask, failure, plan.delay)
-        if plan.alert:
-            self.telemetry.count("step_alerts")
-            failure_log.threshold(instance.process, ask, failure, plan)
+        self.alerts.attempt_failed(instance.process, ask, failure, plan)
         tried = record(attempt_run, plan, failure, now)
         if tried is None:
             self.listener.step_failed(instance, ask, failure)

@@ -53,6 +53,8 @@ class Circuits:
         self._time = parts.time
         self._machine = parts.machine
         self._counters = parts.telemetry.counters
+        self._alerts = parts.alerts
+        self._settings = parts.breakers
         self._runner = runner
         self._known: dict[str, Circuit] = {}
         self._fresh_until = 0.0
@@ -78,7 +80,7 @@ class Circuits:
         """Whether an attempt is not made now: it waits for its breaker, or for what the store says of that."""
         if type(attempt_run) is Probe:
             return False
-        breaker = breaker_of(attempt_run)
+        breaker = self._breaker(attempt_run)
         telling = breaker.name in self._news or breaker.name in self._telling
         if self._answered or (not telling and self._time.monotonic() < self._fresh_until):
             circuit = self._of(breaker.name)
@@ -100,7 +102,7 @@ class Circuits:
 
     def ended(self, attempt_run: AttemptRun, error: BaseException | StepRaised | None, failure: Failure | None) -> None:
         """Note what an attempt says of its dependency; with the class of an error, as its text may be a secret."""
-        breaker = breaker_of(attempt_run)
+        breaker = self._breaker(attempt_run)
         failed = error is not None and blames(attempt_run.ask.step, error)
         told = telling(error) if failed else None
         name = "" if failure is None else failure.type
@@ -108,6 +110,10 @@ class Circuits:
             self._note(breaker, Probed(not failed, attempt_run.opened, name, told))
         elif failed:
             self._note(breaker, Reported(1, name, told))
+
+    def _breaker(self, attempt_run: AttemptRun) -> Breaker:
+        """The breaker of an attempt that came here because its step has one, with what is set for it by name."""
+        return self._settings.applied(cast("Breaker", attempt_run.ask.step.breaker))
 
     async def close(self) -> None:
         """Ask and tell no more; the circuits are advice."""
@@ -177,7 +183,7 @@ class Circuits:
             self._known = {}
         self._fresh_until = self._time.monotonic() + limits.BREAKER_LOOK_SECONDS
         now = self._time.now()
-        known = [(one, breaker_of(one), self._of(breaker_of(one).name)) for one in asking]
+        known = [(one, self._breaker(one), self._of(self._breaker(one).name)) for one in asking]
         return {one: 0 for one, breaker, circuit in known if not (circuit.closed or breaker.shut(circuit, now))}
 
     def _go_on(self, attempt_run: AttemptRun, probe: int | None) -> None:
@@ -188,7 +194,7 @@ class Circuits:
             attempt_run = self.probe(attempt_run, probe)
         self._answered = True
         try:
-            if probe is not None or self.closed(breaker_of(attempt_run)):
+            if probe is not None or self.closed(self._breaker(attempt_run)):
                 self._runner.call(attempt_run)
             else:
                 instance.steps.end(ask.slot)
@@ -213,7 +219,7 @@ class Circuits:
             for name in written:
                 news.pop(name, None)
                 self._tell(was[name], self._known[name])
-            granted |= {one: opened for one, opened in probes.items() if breaker_of(one).name in written}
+            granted |= {one: opened for one, opened in probes.items() if self._breaker(one).name in written}
             if len(written) == len(changes):
                 break
         return granted
@@ -237,7 +243,7 @@ class Circuits:
                 circuit = breaker.after(circuit, one, now)
             after[name] = circuit
         for attempt_run in asking:
-            breaker = breaker_of(attempt_run)
+            breaker = self._breaker(attempt_run)
             circuit = after.get(breaker.name) or self._of(breaker.name)
             if (probing := breaker.probing(circuit, now)) is not None:
                 after[breaker.name], probes[attempt_run] = probing, probing.opened
@@ -250,13 +256,10 @@ class Circuits:
         if was.state == circuit.state:
             return
         self._counters["breakers_changed"] += 1
+        if was.closed:
+            self._alerts.breaker(circuit)
         level = log.info if circuit.closed else log.warning
         level("%s; it was %s", circuit.text(), was.state, extra=circuit.fields(was))
-
-
-def breaker_of(attempt_run: AttemptRun) -> Breaker:
-    """The breaker of an attempt that came here because its step has one."""
-    return cast("Breaker", attempt_run.ask.step.breaker)
 
 
 def blames(step: AskedStep, error: BaseException | StepRaised) -> bool:

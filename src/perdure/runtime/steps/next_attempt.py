@@ -28,7 +28,8 @@ def planned(
     spent = (now - failed.since) / SECOND
     tried = failed.instance.steps.attempts.get(ask.slot)
     stage, before = (0, 0) if tried is None else (tried.stage, tried.before)
-    plan = retry.plan(failed.number, spent, chance(), stage, before)
+    what = error.classes if isinstance(error, StepRaised) else error
+    plan = retry.plan(failed.number, spent, chance(), stage, before, what)
     return plan._replace(breaks=False) if type(ask) is UndoAsk else plan
 
 

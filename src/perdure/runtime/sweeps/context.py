@@ -42,6 +42,7 @@ class SweepContext:
         self.time = parts.time
         self.machine = parts.machine
         self.telemetry = parts.telemetry
+        self.alerts = parts.alerts
         self.events = events
         self.retention = parts.options.retention_seconds
         self.key_retention = parts.options.key_retention_seconds

@@ -59,7 +59,7 @@ async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> i
             )
     # If we die here the rows stay orphaned: the next sweep, of whichever worker, finds them again.
     freed = await context.write(commits)
-    report(rows, freed, context.telemetry)
+    report(rows, freed, context.alerts)
     return len(freed)
 
 

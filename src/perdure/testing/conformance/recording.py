@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from perdure.clock import SECOND
 from perdure.kernel.breaker import Circuit
 from perdure.kernel.commit import Start
+from perdure.kernel.leader import Leader
 from perdure.kernel.process import Status
 from perdure.kernel.queue import Load, Queue
 from perdure.kernel.worker import Backlog
@@ -68,6 +69,23 @@ class Recording:
     async def test_of_two_who_decide_the_same_of_a_circuit_one_finds_it_written(self, trial: Trial) -> None:
         both = [Circuit("bank", 1, "half-open", probes=1, worker=name) for name in ("one", "two")]
         answers = await asyncio.gather(*(trial.store.records(Circuit, [one]) for one in both))
+        assert [one in answer for one, answer in zip(both, answers, strict=True)].count(True) == 1
+
+    async def test_a_leader_is_written_whole_each_version_once_and_read_again_by_name(self, trial: Trial) -> None:
+        now = await trial.time.now()
+        full = Leader("import", 1, 7, "one", "é:1", now, now + 1, True, now + 2, "ana", "why", "cli")
+        bare = Leader("audit", 1, 1)
+        assert await trial.store.records(Leader, [full, bare]) == [bare, full] == await trial.store.records(Leader)
+        ours, theirs = replace(full, version=2, term=8), replace(full, version=2, candidate="two")
+        assert await trial.store.records(Leader, [ours]) == [bare, ours]
+        assert await trial.store.records(Leader, [theirs]) == [bare, ours]
+        assert await trial.store.records(Leader, [replace(full, version=4)]) == [bare, ours]
+        assert await trial.store.records(Leader, [Leader("report", 2, 1)]) == [bare, ours], "the first version is one"
+
+    async def test_of_two_who_win_a_leader_at_one_instant_one_finds_it_written(self, trial: Trial) -> None:
+        now = await trial.time.now()
+        both = [Leader("import", 1, 1, name, "here:1", now, now + SECOND) for name in ("one", "two")]
+        answers = await asyncio.gather(*(trial.store.records(Leader, [one]) for one in both))
         assert [one in answer for one, answer in zip(both, answers, strict=True)].count(True) == 1
 
     async def test_what_is_in_hand_of_each_queue_is_counted_by_share_and_cost(self, trial: Trial) -> None:

@@ -216,7 +216,8 @@ def failed(step: Step[Any, Any], order: Order, error: BaseException) -> StepRais
         told.__cause__ = error
         error = told
     error = answered(error)
-    return StepRaised(step.failure(error, order.number), step.retry.retries(error), spent)
+    classes = tuple(one.__qualname__ for one in type(error).__mro__)
+    return StepRaised(step.failure(error, order.number), step.retry.retries(error), spent, classes)
 
 
 def die_with(lifeline: int) -> None:

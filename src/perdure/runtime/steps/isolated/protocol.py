@@ -61,11 +61,15 @@ class StepDone(Struct, tag=True):
 
 
 class StepRaised(Struct, tag=True):
-    """The step has raised. ``retries``: its policy allows another attempt; ``spent``: out of memory, the cell ends."""
+    """The step has raised. ``retries``: its policy allows another attempt; ``spent``: out of memory, the cell ends.
+
+    ``classes`` are the names of the error's classes, the nearest first.
+    """
 
     failure: Failure
     retries: bool
     spent: bool = False
+    classes: tuple[str, ...] = ()
 
 
 StepEnded = StepDone | StepRaised

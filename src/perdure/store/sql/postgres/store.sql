@@ -144,6 +144,9 @@ SELECT * FROM perdure.queues($1)
 -- name: circuits
 SELECT * FROM perdure.circuits($1)
 
+-- name: leaders
+SELECT * FROM perdure.leaders($1)
+
 -- name: loads
 SELECT * FROM perdure.loads($1)
 

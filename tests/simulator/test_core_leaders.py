@@ -1,0 +1,20 @@
+"""Leaders in virtual time: no leader works after a later one has begun, and everybody leads in the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.testing.simulator import simulate
+from tests.simulator import core_leaders
+from tests.simulator.core_leaders import reigns
+
+
+@pytest.mark.parametrize("first", range(0, 16, 8))
+def test_no_leader_works_after_a_later_one_has_begun_in_any_weather(first: int) -> None:
+    for seed in range(first, first + 8):
+        simulate(reigns, seed, workflows=[core_leaders]).check()
+
+
+def test_a_history_with_leaders_is_repeated_to_the_byte() -> None:
+    one = simulate(reigns, 4, workflows=[core_leaders])
+    assert one.digest() == simulate(reigns, 4, workflows=[core_leaders]).digest()
