@@ -20,6 +20,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.client.blocking import (
     AsyncVerb,
     BlockingBreakers,
+    BlockingEventStreams,
     BlockingPart,
     BlockingQueues,
     BlockingRecovery,
@@ -223,6 +224,7 @@ class BlockingEngine:
         self.schedules = BlockingSchedules(self)
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
+        self.streams = BlockingEventStreams(self, lambda engine: engine.streams)
 
     @overload
     def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...

@@ -48,6 +48,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "migrate": ("migrate",),
     "queue": ("queue", "ls"),
     "breaker": ("breaker", "ls"),
+    "stream": ("stream", "ls"),
     "recovery": ("recovery",),
     "clock": ("clock",),
     "completion": ("completion", "bash"),

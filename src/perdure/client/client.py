@@ -23,6 +23,7 @@ from perdure.client.recovery import Recovery
 from perdure.client.reply import ReplyAddresses
 from perdure.client.results import Results
 from perdure.client.schedules import Schedules
+from perdure.client.streams import EventStreams
 from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
 from perdure.client.view import ProcessView, views
@@ -49,9 +50,9 @@ R = TypeVar("R")
 class Client:
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
-    The verbs for a single process are methods of its handle; those for schedules, queues, circuit breakers,
-    automatic recovery and the store's clock are methods of ``schedules``, ``queues``, ``breakers``, ``recovery`` and
-    ``clock``.
+    The verbs for a single process are methods of its handle; those for schedules, event streams, queues, circuit
+    breakers, automatic recovery and the store's clock are methods of ``schedules``, ``streams``, ``queues``,
+    ``breakers``, ``recovery`` and ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -70,6 +71,7 @@ class Client:
         self.recovery = Recovery(store)
         self.breakers = Breakers(store)
         self.clock = Timekeeping(store)
+        self.streams = EventStreams(store, machine)
         self.schedules = Schedules(self)
         self.reply_addresses = ReplyAddresses(self)
         self.local: LocalWorker = local or NoWorker()

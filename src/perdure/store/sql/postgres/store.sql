@@ -144,6 +144,15 @@ SELECT * FROM perdure.queues($1)
 -- name: circuits
 SELECT * FROM perdure.circuits($1)
 
+-- name: eventstreams
+SELECT * FROM perdure.eventstreams($1)
+
+-- name: stream_page
+SELECT * FROM perdure.stream_page($1, $2, $3, $4, $5)
+
+-- name: stream_head
+SELECT o.reached AS number FROM perdure.order_stream(10000) AS o
+
 -- name: loads
 SELECT * FROM perdure.loads($1)
 
