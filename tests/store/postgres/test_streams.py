@@ -16,8 +16,10 @@ from perdure.kernel.stream import BEGUN, CREATED, EventStream
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.streaming import log, stream, types
 from perdure.testing.conformance.trial import finished, going_on
+from tests.runtime.conftest import A_MOMENT
 from tests.store.ground_postgres import PostgresGround
 
+WAITING = "SELECT count(*) FROM pg_locks l WHERE NOT l.granted"
 THERE = "SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = 'perdure.event'::regclass AND NOT t.tgisinternal"
 
 
@@ -87,30 +89,28 @@ async def test_what_was_rolled_back_is_not_logged(trial: Trial, postgres: Postgr
     assert [one.position for one in await log(trial)] == [1]
 
 
-async def test_several_that_order_the_log_at_once_leave_no_gap_and_move_nothing_twice(
+async def blocked(postgres: PostgresGround) -> None:
+    """Wait until a statement waits for a lock."""
+    while not await postgres.outside.fetchval(WAITING):
+        await asyncio.sleep(A_MOMENT)
+
+
+async def test_of_two_that_order_the_log_at_once_one_waits_and_nothing_is_there_twice(
     trial: Trial, postgres: PostgresGround
 ) -> None:
     await stream(trial)
-    others = [postgres.store() for _ in range(3)]
-    for other in others:
-        await other.open()
+    await trial.store.start([Start(trial.process()) for _ in range(5)])
+    other = await asyncpg.connect(postgres.url)
     try:
-
-        async def write() -> None:
-            for _ in range(20):
-                await trial.store.start([Start(trial.process()) for _ in range(5)])
-
-        async def read(store: object) -> None:
-            for _ in range(30):
-                await store.backend.event_log.read(0, 10, 1000)  # type: ignore[attr-defined]  # each is a store
-
-        await asyncio.gather(write(), *map(read, others))
+        async with other.transaction():
+            assert await other.fetchval("SELECT perdure.order_stream(2)") == 2
+            reading = asyncio.create_task(log(trial))
+            await blocked(postgres)
     finally:
-        for other in others:
-            await other.close()
-    found = await log(trial)
-    assert [one.position for one in found] == list(range(1, 101))
-    assert len({one.process for one in found}) == 100
+        await other.close()
+    found = await reading
+    assert [one.position for one in found] == [1, 2, 3, 4, 5]
+    assert len({one.process for one in found}) == 5
 
 
 async def test_a_first_stream_waits_for_nobody_long_and_leaves_nothing_half_made(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec import json
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
@@ -11,10 +12,16 @@ from perdure.kernel.commit import Removal, Start, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stream import BEGUN, CREATED, LIFECYCLE, REMOVED, EventStream, LoggedEvent
+from perdure.streaming.record import record_of
 from perdure.testing.conformance.trial import KIND, Trial, finished, forced, going_on, released
 
 AUDIT = EventStream("audit", 1)
 DAY = 24 * 3600 * SECOND
+_READ = {
+    "event": {"type", "at", "place", "name", "payload", "number"},
+    "process": {"kind", "key", "input", "code", "created_at"},
+}
+"""Of these columns a stream reads what it hands on; all others are damaged in the tests of processes."""
 
 
 class Streaming:
@@ -224,6 +231,26 @@ class Streaming:
         assert [one.position for one in found] == list(range(1, len(found) + 1))
         for row in rows:
             assert [one.event.number for one in found if one.process == row.id] == [0, 0, *range(1, 11)]
+
+    async def test_a_bad_value_in_any_row_is_told_and_keeps_no_record_of_others_waiting(self, trial: Trial) -> None:
+        await stream(trial)
+        worker = await trial.worker()
+
+        async def lived() -> bytes:
+            return (await trial.done(going_on(await trial.owned(worker), 2))).id
+
+        sound = [await lived()]
+        for table, columns in _READ.items():
+            for damage in trial.ground.damages(table):
+                if damage.partition(":")[0].partition(" ")[0] in columns:
+                    await trial.ground.damage(trial.store, await lived(), table, damage)
+        await trial.ground.damage(trial.store, await lived(), "event", "missing: the first")
+        sound.append(await lived())
+        found = await log(trial)
+        records = [json.decode(record_of(one).as_json()) for one in found]
+        assert any(record["type"] == "lost" and "damaged" in record["trouble"] for record in records)
+        for id in sound:
+            assert types(found, id) == [CREATED, BEGUN, *[EventType.STEP_COMPLETED] * 2]
 
     async def test_a_command_on_a_process_that_a_worker_holds_is_logged(self, trial: Trial) -> None:
         await stream(trial)

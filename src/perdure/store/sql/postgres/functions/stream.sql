@@ -15,12 +15,12 @@ BEGIN
 END
 $$;
 
--- A process was created; if its first turn is the worker's that has started it, it has begun too.
+-- A process was created; if its first turn is the worker's that has started it, it has begun too: then the row stands for
+-- both, 101 and 102.
 CREATE OR REPLACE FUNCTION perdure.stream_created() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
-    SELECT w.id, w.created_at, w.run, 0, 0, t.type FROM written w CROSS JOIN (VALUES (101), (102)) AS t(type)
-    WHERE t.type = 101 OR w.opened_at IS NOT NULL ORDER BY w.id, t.type;
+    SELECT w.id, w.created_at, w.run, 0, (w.opened_at IS NOT NULL)::int, 101 FROM written w;
     RETURN NULL;
 END
 $$;
@@ -151,12 +151,14 @@ BEGIN
         SELECT r.* FROM perdure.stream_record r WHERE r.number > behind ORDER BY r.number LIMIT most
     ), found AS MATERIALIZED (
         SELECT r.number - r.last + n.number AS place, r.process, coalesce(p.kind, g.kind) AS kind,
-               coalesce(p.key, g.key) AS key, coalesce(p.code, g.code) AS code, r.run, n.number,
+               coalesce(p.key, g.key) AS key, coalesce(p.code, g.code) AS code, r.run,
+               CASE r.type WHEN 0 THEN n.number ELSE 0 END AS number,
                coalesce(e.turn, k.turn, 0) AS turn,
-               (CASE WHEN r.type = 0 THEN coalesce(e.type, k.type) ELSE r.type END)::int AS type,
+               (CASE WHEN r.type = 0 THEN coalesce(e.type, k.type) ELSE r.type + n.number END)::int AS type,
                perdure.micros(coalesce(e.at, k.at, r.at)) AS at,
                coalesce(e.place, k.place, '') AS site, coalesce(e.name, k.name, '') AS name,
-               CASE r.type WHEN 0 THEN coalesce(e.payload, k.payload) WHEN 101 THEN coalesce(p.input, g.input) END AS payload,
+               CASE WHEN r.type = 0 THEN coalesce(e.payload, k.payload)
+                    WHEN r.type = 101 AND n.number = 0 THEN coalesce(p.input, g.input) END AS payload,
                coalesce(e.digest, k.digest) AS digest, coalesce(e.message, k.message) AS message,
                coalesce(e.token, k.token, 0) AS token, coalesce(e.version, k.version, 0) AS version
         FROM portion r
@@ -185,9 +187,10 @@ END
 $$;
 
 -- Write streams, each only if its version is the next one, and read all there are. A new one begins behind all that is
--- committed by now. What every stream has had is removed.
+-- committed by now. What every stream has had is removed. To make or drop the triggers it waits for the transactions that
+-- write, and others wait behind it meanwhile: so it gives up soon, and the client tries again.
 CREATE OR REPLACE FUNCTION perdure.eventstreams(changes perdure.event_stream_in[]) RETURNS SETOF perdure.event_stream_out
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '250ms' AS $$
 #variable_conflict use_column
 DECLARE
     reached bigint := 0;

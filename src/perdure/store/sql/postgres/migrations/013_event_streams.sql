@@ -37,7 +37,8 @@ CREATE TABLE perdure.stream_inlet (
 );
 
 -- The same in the one order in which it is read: moved here by one reader at a time, so that no number becomes visible
--- before a lower one. A row stands for events ``first`` to ``last``; its number is the last one's.
+-- before a lower one. A row stands for events ``first`` to ``last``, or for
+-- changes of a life (type 101 and higher); its number is the last one's.
 CREATE TABLE perdure.stream_record (
     number  bigint PRIMARY KEY,
     process uuid NOT NULL,
