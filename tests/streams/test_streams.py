@@ -164,6 +164,21 @@ async def test_a_reader_that_takes_long_keeps_its_lease(opened: Open, monkeypatc
     assert len(await drained(engine)) == 5
 
 
+async def test_a_reader_that_was_left_in_the_middle_keeps_its_lease_for_no_longer(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STREAM_LEASE_SECONDS", 0.3)
+    engine, _ = await opened(work=True, workflows=HOSTED)
+    await engine.streams.put("audit")
+    await (await engine.start(parcel, "tea")).result(20)
+    left: list[int] = []
+    async for batch in engine.streams.read("audit"):
+        left.append(batch[0].position)
+        break
+    async with asyncio.timeout(20), engine.streams.read("audit") as batches:
+        assert [(await anext(batches))[0].position] == left
+
+
 async def test_a_consumer_that_raises_gets_the_same_batch_again_later_and_later_and_the_stream_says_so(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

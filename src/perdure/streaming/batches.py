@@ -13,7 +13,6 @@ from perdure.errors import IllegalMove, StoreUnavailable
 from perdure.kernel.stream import LogPage
 from perdure.logs import logger
 from perdure.store.base import Store
-from perdure.store.notifications import Notification
 from perdure.streaming.reader import StreamReader
 from perdure.streaming.record import StreamRecord, record_of
 
@@ -34,8 +33,9 @@ class StreamBatches:
         self._store = store
         self._wait = wait
         self._upto: int | None = None
-        self._hint = asyncio.Event()
-        self._unwatch = store.watch(self._heard)
+        self._hint = hint = asyncio.Event()
+        # Without a reference to this object: whoever leaves it without a word keeps no lease by it.
+        self._unwatch = store.watch(lambda notification: hint.set())
 
     def __aiter__(self) -> Self:
         return self
@@ -122,6 +122,3 @@ class StreamBatches:
                 await self._hint.wait()
         except TimeoutError:
             pass
-
-    def _heard(self, notification: Notification) -> None:
-        self._hint.set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from weakref import ref
 
 from perdure import limits
 from perdure.clock import Computer, microseconds
@@ -44,7 +45,9 @@ class StreamReader:
         if not await self._write(until=now + _lease()):
             return False
         if self._renewal is None:
-            self._renewal = asyncio.create_task(self._renew(), name=f"perdure lease of stream {self.name}")
+            self._renewal = asyncio.create_task(
+                _renew(ref(self), self.name), name=f"perdure lease of stream {self.name}"
+            )
         return True
 
     @property
@@ -99,15 +102,27 @@ class StreamReader:
                 self.row = found
             return False
 
-    async def _renew(self) -> None:
-        """Renew the lease again and again. If we die, it ends, and another reader goes on from the position."""
-        while True:
-            await asyncio.sleep(limits.STREAM_LEASE_SECONDS / 3)
-            try:
-                if self.row is not None:
-                    await self._write(until=await self._store.now() + _lease())
-            except Exception as error:
-                log.warning("the lease of event stream %s cannot be renewed now: %s", self.name, error)
+    async def renew(self) -> None:
+        """Renew the lease, if it is ours; raises StoreError."""
+        if self.row is not None:
+            await self._write(until=await self._store.now() + _lease())
+
+
+async def _renew(reader: ref[StreamReader], name: str) -> None:
+    """Renew the lease again and again, as long as somebody has the reader.
+
+    If we die, or the reader was left without a release, the lease ends, and another reader goes on from the position.
+    """
+    while True:
+        await asyncio.sleep(limits.STREAM_LEASE_SECONDS / 3)
+        held = reader()
+        if held is None:
+            return
+        try:
+            await held.renew()
+        except Exception as error:
+            log.warning("the lease of event stream %s cannot be renewed now: %s", name, error)
+        del held
 
 
 def _lease() -> int:
