@@ -12,8 +12,9 @@ import pytest
 
 from perdure import BlockingEngine, Engine, limits, testing
 from perdure.errors import IllegalMove, InvalidInput, InvalidKey, StoreUnavailable, StreamNotFound, WorkflowMisuse
-from perdure.kernel.stream import EventStream
+from perdure.kernel.stream import MOST_FAILURES, EventStream
 from perdure.store.sealed.offload import Folder
+from perdure.streaming.delivery import pause_after
 from perdure.streaming.record import StreamRecord
 from tests.runtime.conftest import Open, until
 from tests.runtime.test_sealed_life import sealed
@@ -204,6 +205,10 @@ async def test_a_consumer_that_raises_gets_the_same_batch_again_later_and_later_
     assert all(after - before >= pause for (before, after), pause in zip(pairwise(at), (0.03, 0.06, 0.12), strict=True))
     view = await engine.streams.state("audit")
     assert (view.failures, view.error) == (0, "")
+
+
+def test_a_sink_that_is_away_for_days_is_tried_once_a_minute() -> None:
+    assert [pause_after(failures) for failures in (1, 2, 7, 5_000, MOST_FAILURES)] == [1.0, 2.0, 60.0, 60.0, 60.0]
 
 
 async def test_what_comes_while_somebody_follows_is_handed_on_within_a_moment(opened: Open) -> None:

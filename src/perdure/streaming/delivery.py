@@ -27,11 +27,16 @@ async def deliver(batches: StreamBatches, consume: Consumer, machine: Computer) 
     async for batch in batches:
         while error := await _error(batches, consume, batch):
             failures = await _noted(batches, error)
-            pause = min(limits.STREAM_RETRY_SECONDS * 2.0 ** (failures - 1), limits.STREAM_RETRY_CAP_SECONDS)
-            await asyncio.sleep(pause * (0.75 + machine.random() / 4))
+            await asyncio.sleep(pause_after(failures) * (0.75 + machine.random() / 4))
             if not batches.ours:  # another reader has it now, or another sink: it begins with this batch
                 batches.not_handled()
                 break
+
+
+def pause_after(failures: int) -> float:
+    """Seconds until a batch comes again that was not taken so often in a row."""
+    doubled = 2.0 ** min(failures - 1, 60)  # a sink that is away for days has failed thousands of times
+    return min(limits.STREAM_RETRY_SECONDS * doubled, limits.STREAM_RETRY_CAP_SECONDS)
 
 
 async def _error(batches: StreamBatches, consume: Consumer, batch: Sequence[StreamRecord]) -> str:
