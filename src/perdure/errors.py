@@ -140,6 +140,10 @@ class ScheduleNotFound(PerdureError, LookupError):
     """There is no schedule of that name, or not any more."""
 
 
+class StreamNotFound(PerdureError, LookupError):
+    """There is no event stream of that name, or not any more."""
+
+
 class InboxFull(PerdureError):
     """The process's inbox holds as many waiting signals and calls as it may; this one was not sent."""
 

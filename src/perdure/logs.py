@@ -100,7 +100,9 @@ _filter = Tamed()
 
 
 def logger(
-    subject: Literal["worker", "process", "step", "breaker", "leader", "alert", "recovery", "store", "quarantine"],
+    subject: Literal[
+        "worker", "process", "step", "breaker", "leader", "alert", "recovery", "store", "stream", "quarantine"
+    ],
 ) -> logging.Logger:
     """The logger of a subject. A logger's filter does not apply to the loggers below it, so each of them gets it."""
     found = logging.getLogger(f"perdure.{subject}")

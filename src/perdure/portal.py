@@ -20,6 +20,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.client.blocking import (
     AsyncVerb,
     BlockingBreakers,
+    BlockingEventStreams,
     BlockingLeaders,
     BlockingOperations,
     BlockingPart,
@@ -227,6 +228,7 @@ class BlockingEngine:
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
         self.leaders = BlockingLeaders(self, lambda engine: engine.leaders)
+        self.streams = BlockingEventStreams(self, lambda engine: engine.streams)
 
     @overload
     def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...

@@ -49,6 +49,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "queue": ("queue", "ls"),
     "breaker": ("breaker", "ls"),
     "leader": ("leader", "ls"),
+    "stream": ("stream", "ls"),
     "recovery": ("recovery",),
     "clock": ("clock",),
     "completion": ("completion", "bash"),

@@ -21,6 +21,8 @@ ALLOWED = {
     "store/sealed/offload.py __init__": "an offload is made, of an extra that may not be installed",
     "store/sealed/codec.py __init__": "a codec is made, of an extra that may not be installed",
     "store/postgres/in_transaction.py __init__": "the caller's connection is of that driver: it is imported already",
+    "streaming/redis_sink.py __init__": "a sink is made, of an extra that may not be installed",
+    "streaming/sink.py sink_for": "a sink is made: none needs the libraries of the others",
     "store/url.py sealed": "an engine is made",
     "store/url.py store_for": "an engine is made: neither store needs the driver of the other",
 }

@@ -30,6 +30,11 @@ OWN_TABLES = {
     "gate": "SQLite has one writer",
     "migration": "SQLite counts in user_version",
     "schema_reader": "not of any process",
+    "stream_inlet": "SQLite has one writer",
+    "stream_head": "SQLite counts by the numbers of rows",
+    "stream_record": "a row stands for an event on SQLite, and for a commit on PostgreSQL",
+    "stream_kept": "SQLite knows at once until when",
+    "stream_gone": "SQLite knows at once until when",
 }
 STORE_METHODS = 18
 

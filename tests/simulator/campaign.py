@@ -32,6 +32,7 @@ APART = (
     "core_machines:tills",
     "core_notices:dispatch",
     "core_step_transactions:transactions",
+    "core_streams:audit",
     "core_queues:limited_queue",
     "core_queues:one_till",
     "core_restore:restoring",

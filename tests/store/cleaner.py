@@ -10,7 +10,7 @@ from types import TracebackType
 
 import psycopg
 
-from tests.store.ground_postgres import DELETE, FEW, FULL, RESET, TRUNCATE
+from tests.store.ground_postgres import DELETE, FEW, FULL, NO_STREAMS, RESET, TRUNCATE
 
 LEFT_OPEN = """
     SELECT pg_terminate_backend(s.pid) FROM pg_stat_activity s
@@ -61,6 +61,7 @@ class Cleaner:
     def _clear(self, connection: psycopg.Connection) -> None:
         connection.execute(LEFT_OPEN)
         connection.execute(LEFT_BESIDE)
+        connection.execute(NO_STREAMS)
         [rows] = connection.execute(FULL).fetchone() or [0]
         connection.execute(DELETE if rows <= FEW else TRUNCATE)
         connection.execute(RESET.replace("$1", "NULL"))

@@ -24,6 +24,11 @@ DELETE = (
     "DELETE FROM perdure.worker; DELETE FROM perdure.key_kept; DELETE FROM perdure.queue; "
     "DELETE FROM perdure.circuit; DELETE FROM perdure.leader"
 )
+NO_STREAMS = """
+    SELECT perdure.close_inlet() WHERE EXISTS (SELECT FROM perdure.event_stream);
+    DELETE FROM perdure.event_stream;
+    UPDATE perdure.stream_head SET number = 0 WHERE number > 0
+"""
 RESET = """
     UPDATE perdure.clock SET high_water = '-infinity', fake = perdure.instant($1), lead = '0',
         lead_since = NULL, slewed_at = NULL, mending = false, version = 0
@@ -61,7 +66,8 @@ class PostgresGround:
 
     async def damage(self, store: Store, row: bytes, table: str, damage: str) -> bool:
         """Write one with the connection of nobody's; the constraints are kept."""
-        given: UUID | str = row.decode() if table in ("queue", "circuit", "leader") else UUID(bytes=row)
+        named = ("queue", "circuit", "leader", "event_stream")
+        given: UUID | str = row.decode() if table in named else UUID(bytes=row)
         try:
             async with self.outside.transaction():
                 done = await self.outside.execute(values.statement("perdure.", table, damage, "$1"), given)
@@ -72,6 +78,7 @@ class PostgresGround:
 
 async def empty(outside: asyncpg.Connection, at: int | None = None) -> None:
     """Take every record out of the database; its clock then stands at that time, or is the server's own."""
+    await outside.execute(NO_STREAMS)
     few = await outside.fetchval(FULL) <= FEW
     await outside.execute(DELETE if few else TRUNCATE)
     await outside.execute(RESET, at)

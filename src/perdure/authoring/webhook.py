@@ -102,19 +102,25 @@ def post(url: str, notice: Notice) -> int:
 
     A redirect is not followed: it could lead anywhere.
     """
-    body = json.encode(notice)
-    headers = {"Content-Type": "application/json", "User-Agent": "perdure", "Idempotency-Key": notice.id}
-    secret = os.environ.get(SECRET)
-    if secret:
-        headers["Perdure-Signature"] = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
-    parts = urlsplit(url)
-    status = _request(parts, body, headers)
+    status = request(url, json.encode(notice), notice.id)
     if 200 <= status < 300:
         return status
-    answered = f"{parts.hostname} answered a notice about process {notice.process} with status {status}"
+    answered = f"{urlsplit(url).hostname} answered a notice about process {notice.process} with status {status}"
     if status >= 500 or status in _TRY_AGAIN:
         raise Undelivered(answered)
     raise Permanent(f"{answered}: it will not take it, so it is not sent again")
+
+
+def request(url: str, body: bytes, key: str) -> int:
+    """POST a JSON text, signed if this worker has a secret, and return the status; raises Undelivered, OSError.
+
+    ``key`` is its Idempotency-Key: the same if the text is sent again.
+    """
+    headers = {"Content-Type": "application/json", "User-Agent": "perdure", "Idempotency-Key": key}
+    secret = os.environ.get(SECRET)
+    if secret:
+        headers["Perdure-Signature"] = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
+    return _request(urlsplit(url), body, headers)
 
 
 def _request(parts: SplitResult, body: bytes, headers: dict[str, str]) -> int:

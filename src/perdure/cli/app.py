@@ -24,6 +24,7 @@ from perdure.cli.policy import policy
 from perdure.cli.queue import queue
 from perdure.cli.schedule import schedule
 from perdure.cli.start import start
+from perdure.cli.stream import stream
 from perdure.cli.tree import tree
 from perdure.cli.values import values
 from perdure.cli.version import version
@@ -78,7 +79,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         removal.key,
     ),
     "Running": (worker.worker, worker.demo, policy),
-    "Database": (worker.migrate, queue, breaker, leader, schedule, recovery, clock),
+    "Database": (worker.migrate, queue, breaker, leader, schedule, stream, recovery, clock),
     "Program": (completion,),
 }
 for place, (title, verbs) in enumerate(GROUPS.items()):

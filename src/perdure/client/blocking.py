@@ -1,16 +1,20 @@
-"""The parts of a blocking engine that have verbs of their own: queues, breakers, leaders, recovery, operations."""
+"""The parts of a blocking engine that have verbs of their own, as queues, leaders, operations and event streams have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from perdure.client.breakers import Breakers
 from perdure.client.leaders import Leaders
 from perdure.client.operations import OperationHandle, Operations
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
+from perdure.client.streams import EventStreams
+from perdure.streaming.batches import StreamBatches
+from perdure.streaming.record import StreamRecord
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +71,63 @@ class BlockingLeaders(BlockingPart[Leaders]):
     list = blocking(Leaders.list)
     state = blocking(Leaders.state)
     release = blocking(Leaders.release)
+
+
+class BlockingBatches:
+    """What ``read`` of :class:`BlockingEventStreams` returns: :class:`StreamBatches` for an ordinary ``for``."""
+
+    def __init__(self, engine: Runs, batches: StreamBatches) -> None:
+        self._engine = engine
+        self._batches = batches
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Sequence[StreamRecord]:
+        given = self._engine.run(lambda engine: self._next())
+        if given is None:
+            raise StopIteration
+        return given
+
+    async def _next(self) -> Sequence[StreamRecord] | None:
+        return await anext(self._batches, None)
+
+    def handled(self) -> None:
+        """Say that the last batch was handled: see :meth:`StreamBatches.handled`."""
+        self._engine.run(lambda engine: self._batches.handled())
+
+    def close(self) -> None:
+        """Give the stream back: see :meth:`StreamBatches.aclose`."""
+        self._engine.run(lambda engine: self._batches.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the stream back."""
+        self.close()
+
+
+class BlockingEventStreams(BlockingPart[EventStreams]):
+    """What ``streams`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`EventStreams`, which block."""
+
+    put = blocking(EventStreams.put)
+    list = blocking(EventStreams.list)
+    state = blocking(EventStreams.state)
+    remove = blocking(EventStreams.remove)
+    tail = blocking(EventStreams.tail)
+
+    def read(self, name: str, *, wait: bool = True) -> BlockingBatches:
+        """The batches that were not handled yet, for an ordinary ``for``: see :meth:`EventStreams.read`."""
+        return BlockingBatches(self._engine, self.run(_read, name, wait=wait))
+
+    def follow(self, name: str, consume: Callable[[Sequence[StreamRecord]], object], *, wait: bool = True) -> None:
+        """Call ``consume(batch)`` in a thread for each batch: see :meth:`EventStreams.follow`."""
+        self.run(EventStreams.follow, name, lambda batch: asyncio.to_thread(consume, batch), wait=wait)
+
+
+async def _read(streams: EventStreams, name: str, *, wait: bool) -> StreamBatches:
+    return streams.read(name, wait=wait)
 
 
 class BlockingRecovery(BlockingPart[Recovery]):

@@ -32,6 +32,7 @@ from perdure.client.recovery import Recovery
 from perdure.client.reply import ReplyAddresses
 from perdure.client.results import Results
 from perdure.client.schedules import Schedules
+from perdure.client.streams import EventStreams
 from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
 from perdure.client.view import ProcessView, views
@@ -58,9 +59,9 @@ R = TypeVar("R")
 class Client:
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
-    The verbs for a single process are methods of its handle; those for schedules, operations, queues, circuit breakers,
-    automatic recovery and the store's clock are methods of ``schedules``, ``operations``, ``queues``, ``breakers``,
-    ``recovery`` and ``clock``.
+    The verbs for a single process are methods of its handle; those for schedules, operations, event streams, queues,
+    circuit breakers, automatic recovery and the store's clock are methods of ``schedules``, ``operations``,
+    ``streams``, ``queues``, ``breakers``, ``recovery`` and ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -80,6 +81,7 @@ class Client:
         self.breakers = Breakers(store)
         self.leaders = Leaders(store, machine, doors.outage, doors.telemetry)
         self.clock = Timekeeping(store)
+        self.streams = EventStreams(store, machine)
         self.schedules = Schedules(self)
         self.operations = Operations(self)
         self.reply_addresses = ReplyAddresses(self)

@@ -22,6 +22,7 @@ from perdure.runtime.parts import WorkerParts
 from perdure.runtime.quarantine import Quarantine
 from perdure.runtime.room import Room
 from perdure.runtime.scheduler import Scheduler
+from perdure.runtime.sinks import SinkDeliveries
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps.context import Pages, SweepContext
 from perdure.runtime.watchdog import Watchdog, Witness
@@ -60,6 +61,7 @@ class Worker:
         self.lease_check = LeaseCheck(parts, self.scheduler, events)
         self.context = SweepContext(parts, events)
         self.supervisor = Supervisor(self.context)
+        self.sinks = SinkDeliveries(parts)
         self.quarantine = Quarantine(parts.store.url, parts.registry, options, machine, telemetry, parts.policies)
         witness = Witness(parts.store.url, machine)
         self.watchdog = Watchdog(self.heartbeat, witness, machine, telemetry, self._fence, exits=options.exit_when_hung)
@@ -82,6 +84,7 @@ class Worker:
         self.supervisor.start(alone=self.alone)
         if not self.alone:
             self.quarantine.loop.start()
+            self.sinks.loop.start()
         self.claimer.loop.start()
         if not self.machine.simulated:
             self.watchdog.start()
@@ -200,6 +203,7 @@ class Worker:
         await self.drain(seconds)
         if self._ending is not None:
             self._ending.cancel()
+        await self.sinks.stop()
         await self.supervisor.stop()
         await self.quarantine.stop(hurry=self._hurry)
         for loop in (self.inbox.loop, self.lease_check.loop, self.heartbeat.guard, self.heartbeat.loop):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from perdure.store.event_log import EventLog
 from perdure.store.failover import Lineage
 from perdure.store.in_transaction import StoreInTransaction
 from perdure.store.step_transaction import StepTransactions
@@ -25,6 +26,10 @@ class Backend(Protocol):
 
     def in_transaction(self, connection: Any) -> StoreInTransaction:
         """Start and send in the transaction of the caller's connection; raises InvalidInput if that cannot be used."""
+
+    @property
+    def event_log(self) -> EventLog:
+        """The reader of what happens to all processes, for event streams."""
 
     def failover(self) -> Lineage:
         """The latest answers of the store, and the processes that a fail-over or a restored backup has set back."""

@@ -32,6 +32,11 @@ async def lead(engine: Engine) -> None:
         pass
 
 
+async def read_a_stream(engine: Engine) -> int:
+    """Read all that stands behind its position."""
+    return len([batch async for batch in engine.streams.read("audit", wait=False)])
+
+
 VERBS: dict[str, tuple[set[str], Verb]] = {
     "ps": ({"look", "operate"}, lambda engine, id: engine.list()),
     "count": ({"look", "operate"}, lambda engine, id: engine.count()),
@@ -57,6 +62,11 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "edit": ({"operate"}, lambda engine, id: engine.process(id).edit_input([2])),
     "fork": ({"operate"}, lambda engine, id: engine.process(id).fork()),
     "limit a queue": ({"operate"}, lambda engine, id: engine.queues.limit("bank", concurrency=1)),
+    "list streams": ({"look", "operate"}, lambda engine, id: engine.streams.list()),
+    "put a stream": ({"operate"}, lambda engine, id: engine.streams.put("audit")),
+    "look into a stream": ({"look", "operate"}, lambda engine, id: engine.streams.tail("audit")),
+    "read a stream": ({"operate"}, lambda engine, id: read_a_stream(engine)),
+    "remove a stream": ({"operate"}, lambda engine, id: engine.streams.remove("audit")),
     "pause recovery": ({"operate"}, lambda engine, id: engine.recovery.pause()),
 }
 """Each verb, and which roles beside that of workers carry it out."""
@@ -102,6 +112,7 @@ async def test_each_verb_is_carried_out_for_the_roles_that_may_and_refused_to_ot
     async with Engine(logins) as owner, Engine(login(logins, role), registry=Registry()) as engine:
         for name, (may, verb) in VERBS.items():
             handle: Handle[None] = await owner.start(bill, 1)
+            await owner.streams.put("audit")
             told = await attempted(partial(verb), engine, handle.id)
             assert (told == "") == (role in may or role == "work"), (name, told)
             if told:
@@ -120,7 +131,9 @@ async def test_whoever_may_start_waits_for_the_result_of_a_worker_with_its_own_r
 @pytest.mark.parametrize("role", ["look", "start", "signal", "operate"])
 async def test_no_table_is_open_to_a_client(logins: str, role: str) -> None:
     connection = await asyncpg.connect(login(logins, role))
-    for table in ("process", "event", "message", "worker", "queue", "circuit", "leader", "clock", "key_kept"):
+    for table in (
+        "process", "event", "message", "worker", "queue", "circuit", "leader", "event_stream", "clock", "key_kept",
+    ):  # fmt: skip
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch(f"TABLE perdure.{table}")
     for call in (

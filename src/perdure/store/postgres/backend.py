@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.clock import Computer
+from perdure.store.event_log import EventLog
 from perdure.store.failover import Lineage
 from perdure.store.migrate import steps
 from perdure.store.postgres.in_transaction import PostgresInTransaction
@@ -17,9 +18,12 @@ from perdure.store.postgres.url import address_of
 class PostgresBackend:
     """What each method promises stands in ``store/backend.py``."""
 
-    def __init__(self, url: str, machine: Computer, lineage: Lineage, presence: ListenConnection) -> None:
+    def __init__(
+        self, url: str, machine: Computer, lineage: Lineage, presence: ListenConnection, event_log: EventLog
+    ) -> None:
         self.schema = len(steps("postgres"))
         self.lineage = lineage
+        self._event_log = event_log
         self._url = url
         self._machine = machine
         self._presence = presence
@@ -31,6 +35,11 @@ class PostgresBackend:
     def in_transaction(self, connection: Any) -> PostgresInTransaction:
         """See Backend."""
         return PostgresInTransaction(self._url, connection, self.lineage.place)
+
+    @property
+    def event_log(self) -> EventLog:
+        """See Backend."""
+        return self._event_log
 
     def failover(self) -> Lineage:
         """See Backend."""

@@ -1,8 +1,9 @@
 """The store on PostgreSQL: many machines, one schema, one round trip for a batch.
 
 Each connection has one purpose: one writes (starts, sends, claims, commits), one listens and holds the worker's lock,
-one is kept for beats, one reads, and one is for people's searches, which may take long, so that no result and no sweep
-waits behind them. The last three are opened when they are first needed: a client never beats. With
+one is kept for beats, one reads, one is for people's searches, and one reads event streams: these two may take long,
+and no result and no sweep waits behind them. The last four are opened when they are first needed: a client never
+beats. With
 ``pooler=transaction`` in the URL none listens: hints and instant evidence of death need a session of the worker's own.
 """
 
@@ -36,6 +37,7 @@ from perdure.store.postgres import records as row
 from perdure.store.postgres.backend import PostgresBackend
 from perdure.store.postgres.commit import commit
 from perdure.store.postgres.connection import PostgresConnection
+from perdure.store.postgres.event_log import PostgresEventLog
 from perdure.store.postgres.listen import ListenConnection
 from perdure.store.postgres.records import (
     first_messages,
@@ -74,9 +76,11 @@ class PostgresStore:
         self._beats = PostgresConnection(self._address, machine, sql, "beats", self.lineage.met)
         self._reads = PostgresConnection(self._address, machine, sql, "reads", self.lineage.met)
         self._searches = PostgresConnection(self._address, machine, sql, "searches", self.lineage.met)
-        self._searches.patience = limits.SEARCH_SECONDS
+        self._streams = PostgresConnection(self._address, machine, sql, "streams", self.lineage.met)
+        self._searches.patience = self._streams.patience = limits.SEARCH_SECONDS
         self._listening = ListenConnection(self._address, machine, sql)
-        self.backend = PostgresBackend(url, machine, self.lineage, self._listening)
+        event_log = PostgresEventLog(self._streams)
+        self.backend = PostgresBackend(url, machine, self.lineage, self._listening, event_log)
         self._looking_back = asyncio.Lock()
         self._ahead = 0
         self._beaten = 0
@@ -87,7 +91,7 @@ class PostgresStore:
         self._ahead = ahead("postgres", reached)
         try:
             await self._writes.open(connection)
-            for one in (self._beats, self._reads, self._searches):
+            for one in (self._beats, self._reads, self._searches, self._streams):
                 one.ready()
             if (await self._writes.row("only_reads"))["only_reads"]:
                 # A standby accepts no LISTEN and no writes; it answers reads.
@@ -107,7 +111,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Let go of every connection and lock. Safe to call twice."""
-        for one in (self._writes, self._beats, self._reads, self._searches):
+        for one in (self._writes, self._beats, self._reads, self._searches, self._streams):
             await one.close()
         await self._listening.close()
 

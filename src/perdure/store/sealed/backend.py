@@ -18,6 +18,7 @@ from perdure.store.failover import Lineage
 from perdure.store.in_transaction import StoreInTransaction
 from perdure.store.sealed import seal
 from perdure.store.sealed.blob import Blobs
+from perdure.store.sealed.event_log import SealedEventLog
 from perdure.store.sealed.records import RecordSealer
 from perdure.store.sealed.seal import Seal
 from perdure.store.step_transaction import StepTransaction, StepTransactionAnswer, StepTransactions
@@ -46,6 +47,11 @@ class SealedBackend:
     def in_transaction(self, connection: Any) -> SealedInTransaction:
         """See Backend."""
         return SealedInTransaction(self._backend.in_transaction(connection), self._chain, self._blobs)
+
+    @property
+    def event_log(self) -> SealedEventLog:
+        """See Backend."""
+        return SealedEventLog(self._backend.event_log, self._chain, self._blobs)
 
     def failover(self) -> Lineage:
         """See Backend."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from perdure.clock import Computer
 from perdure.errors import InvalidUrl
+from perdure.store.event_log import EventLog
 from perdure.store.failover import Lineage
 from perdure.store.sqlite.file import read_url
 from perdure.store.sqlite.in_transaction import SqliteInTransaction
@@ -17,9 +18,10 @@ from perdure.store.step_transaction import StepTransactions
 class SqliteBackend:
     """What each method promises stands in ``store/backend.py``."""
 
-    def __init__(self, url: str, machine: Computer, lineage: Lineage) -> None:
+    def __init__(self, url: str, machine: Computer, lineage: Lineage, event_log: EventLog) -> None:
         self.schema = len(migrations())
         self.lineage = lineage
+        self._event_log = event_log
         self._url = url
         self._machine = machine
 
@@ -30,6 +32,11 @@ class SqliteBackend:
     def in_transaction(self, connection: Any) -> SqliteInTransaction:
         """See Backend."""
         return SqliteInTransaction(self._url, connection, self._machine)
+
+    @property
+    def event_log(self) -> EventLog:
+        """See Backend."""
+        return self._event_log
 
     def failover(self) -> Lineage:
         """See Backend."""

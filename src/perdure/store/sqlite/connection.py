@@ -79,6 +79,10 @@ class Connection:
             self.raw.execute("PRAGMA synchronous = FULL" if wanted else "PRAGMA synchronous = NORMAL")
             self._synced = wanted
 
+    def define(self, name: str) -> None:
+        """Run a statement that changes the schema."""
+        self.raw.execute(self._sql[name])
+
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""

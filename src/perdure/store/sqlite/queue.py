@@ -8,7 +8,7 @@ read and written whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct, json
 from msgspec.structs import asdict, replace
@@ -20,8 +20,10 @@ from perdure.kernel.clock import Clock
 from perdure.kernel.process import Process
 from perdure.kernel.quarantine import together
 from perdure.kernel.queue import SHARES_A_LOOK, SWITCH, Queue, WaitingTask
+from perdure.kernel.stream import EventStream
 from perdure.limits import BATCH_BYTES
 from perdure.store.base import RowT
+from perdure.store.sqlite import event_log
 from perdure.store.sqlite.clock import SqliteClock
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.text import listed
@@ -40,6 +42,9 @@ def write(transaction: Transaction, table: type[RowT], changes: Sequence[RowT], 
     """Write each change whose version is the next one; all rows as they are then."""
     if issubclass(table, Clock):
         return clock.rows(transaction.connection, changes)
+    if issubclass(table, EventStream):
+        event_log.write(transaction, cast(Sequence[EventStream], changes))
+        return read(transaction.connection, table)
     for change in changes:
         if transaction.connection.run(f"write_{table.__name__.lower()}", **asdict(change)) > 0 and table is Queue:
             transaction.left_due = True  # what waited in a queue may be due for others now

@@ -32,6 +32,7 @@ from perdure.store.sqlite import start as sqlite_start
 from perdure.store.sqlite.backend import SqliteBackend
 from perdure.store.sqlite.clock import SetBack, SqliteClock
 from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.event_log import SqliteEventLog
 from perdure.store.sqlite.file import SameFile, read_url
 from perdure.store.sqlite.incarnation_lock import IncarnationLocks
 from perdure.store.sqlite.notifications import of_commits, of_sends, of_starts
@@ -74,8 +75,8 @@ class SqliteStore:
         self._people = writing if memory else thread("perdure sqlite search", self._connect, self._standing.check)
         self._notifier = Notifier(self._file.locks, self._machine)
         self._writer = Writer(self._machine, self._clock, writing, self._notifier, self._look_back, self._file.locks)
-        self.lineage = Lineage(self._machine, {"marks": "marks"})
-        self.backend = SqliteBackend(url, self._machine, self.lineage)
+        self.lineage = lineage = Lineage(self._machine, {"marks": "marks"})
+        self.backend = SqliteBackend(url, self._machine, lineage, SqliteEventLog(self._read))
         self._remembers = not memory or self._machine.simulated
         self._looking_back = asyncio.Lock()
         self._watch = Watch(self._writer.hints, self._notifier, self._connect_watch)
@@ -117,9 +118,8 @@ class SqliteStore:
         return connection
 
     def _connect_watch(self) -> sqlite3.Connection | None:
-        if self._file.path is None:
-            return None
-        return sqlite3.connect(self._file.path, timeout=0, isolation_level=None)
+        path = self._file.path
+        return None if path is None else sqlite3.connect(path, timeout=0, isolation_level=None)
 
     async def _read(self, work: Callable[[Connection], T], thread: DatabaseThread | None = None) -> T:
         """Read without the write lock; even that may find the file busy, while it is recovered after a death."""

@@ -30,6 +30,7 @@ from perdure.testing.conformance.seizing import Seizing
 from perdure.testing.conformance.sending import Sending
 from perdure.testing.conformance.showing import Showing
 from perdure.testing.conformance.starting import Starting
+from perdure.testing.conformance.streaming import Streaming
 from perdure.testing.conformance.sweeping import Sweeping
 from perdure.testing.conformance.timekeeping import Timekeeping
 from perdure.testing.conformance.trial import Trial
@@ -53,6 +54,7 @@ class StoreConformance(
     Reading,
     Showing,
     Recording,
+    Streaming,
     Pruning,
     Removing,
     Timekeeping,

@@ -88,7 +88,7 @@ class SimBackend(SqliteBackend):
     """What the simulated server offers besides its rows: step transactions, although it is no file."""
 
     def __init__(self, store: SimStore, machine: SimMachine) -> None:
-        super().__init__(store.url, machine, store.lineage)
+        super().__init__(store.url, machine, store.lineage, store.backend.event_log)
         self._store = store
 
     def step_transactions(self) -> SimStepTransactions:

@@ -147,6 +147,15 @@ SELECT * FROM perdure.circuits($1)
 -- name: leaders
 SELECT * FROM perdure.leaders($1)
 
+-- name: eventstreams
+SELECT * FROM perdure.eventstreams($1)
+
+-- name: stream_page
+SELECT * FROM perdure.stream_page($1, $2, $3, $4, $5)
+
+-- name: stream_head
+SELECT o.reached AS number FROM perdure.order_stream(10000) AS o
+
 -- name: loads
 SELECT * FROM perdure.loads($1)
 

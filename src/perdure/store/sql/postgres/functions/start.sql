@@ -133,6 +133,9 @@ BEGIN
     END IF;
     IF kept IS NOT NULL THEN
         DELETE FROM perdure.process p WHERE p.id = ANY (kept) AND p.xmin = pg_current_xact_id()::xid;
+        -- These were neither created nor removed.
+        DELETE FROM perdure.stream_inlet i WHERE i.process = ANY (kept) AND i.xmin = pg_current_xact_id()::xid;
+        DELETE FROM perdure.stream_gone g WHERE g.process = ANY (kept) AND g.xmin = pg_current_xact_id()::xid;
     END IF;
     IF created <> cardinality(records) OR kept IS NOT NULL THEN
         SELECT array_agg(p.id IS NOT NULL ORDER BY u.n) INTO fresh

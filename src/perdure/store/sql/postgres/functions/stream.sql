@@ -1,0 +1,247 @@
+-- Event streams: what the triggers write, the order in which it is read, and the streams themselves.
+
+CREATE OR REPLACE VIEW perdure.event_stream_out AS
+SELECT s.name, s.version, s.kinds, s.lifecycle, s.sink, s.position, s.owner, perdure.micros(s.until) AS until, s.failures,
+       s.error, perdure.micros(s.changed_at) AS changed_at, s.who, s.why, s.origin, false AS removed
+FROM perdure.event_stream s;
+
+-- One row for all events that a commit has written to one run.
+CREATE OR REPLACE FUNCTION perdure.stream_events() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
+    SELECT w.process, max(w.at), w.run, min(w.number), max(w.number), 0 FROM written w
+    GROUP BY w.process, w.run ORDER BY w.process, w.run;
+    RETURN NULL;
+END
+$$;
+
+-- A process was created; if its first turn is the worker's that has started it, it has begun too: then the row stands for
+-- both, 101 and 102.
+CREATE OR REPLACE FUNCTION perdure.stream_created() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
+    SELECT w.id, w.created_at, w.run, 0, (w.opened_at IS NOT NULL)::int, 101 FROM written w;
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION perdure.stream_begun() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO perdure.stream_inlet (process, at, run, first, last, type) VALUES (NEW.id, NEW.opened_at, NEW.run, 0, 0, 102);
+    RETURN NULL;
+END
+$$;
+
+-- The time of the oldest record that some stream has not had yet, less a day: what is older than that was delivered. A day,
+-- since an event has the time of its turn, and not that of its commit. Null if there is no such record.
+CREATE OR REPLACE FUNCTION perdure.stream_floor() RETURNS timestamptz LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT least(
+        (SELECT r.at FROM perdure.stream_record r WHERE r.number > (SELECT min(s.position) FROM perdure.event_stream s)
+         ORDER BY r.number LIMIT 1),
+        (SELECT i.at FROM perdure.stream_inlet i ORDER BY i.number LIMIT 1)) - interval '1 day'
+$$;
+
+-- Events are removed: keep those that a stream may not have had.
+CREATE OR REPLACE FUNCTION perdure.stream_keep() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    floor timestamptz := perdure.stream_floor();
+BEGIN
+    INSERT INTO perdure.stream_kept
+        (process, at, run, number, turn, token, version, message, type, place, name, digest, payload)
+    SELECT o.process, o.at, o.run, o.number, o.turn, o.token, o.version, o.message, o.type, o.place, o.name, o.digest, o.payload
+    FROM removed o WHERE o.at >= floor
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION perdure.stream_removed() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    floor timestamptz := perdure.stream_floor();
+BEGIN
+    INSERT INTO perdure.stream_gone (process, kind, key, code, input)
+    SELECT o.id, o.kind, o.key, o.code, CASE WHEN o.created_at >= floor THEN o.input END FROM removed o
+    ON CONFLICT DO NOTHING;
+    INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
+    SELECT o.id, perdure.now(), o.run, 0, 0, 103 FROM removed o ORDER BY o.id;
+    RETURN NULL;
+END
+$$;
+
+-- From now on write down what happens, if nothing was written so far. Waits for the transactions that write now: what they
+-- have written before, no trigger has seen.
+CREATE OR REPLACE FUNCTION perdure.open_inlet() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = 'perdure.event'::regclass AND g.tgname = 'stream_events') THEN
+        RETURN;
+    END IF;
+    LOCK TABLE perdure.process, perdure.event IN SHARE ROW EXCLUSIVE MODE;
+    CREATE TRIGGER stream_created AFTER INSERT ON perdure.process REFERENCING NEW TABLE AS written
+        FOR EACH STATEMENT EXECUTE FUNCTION perdure.stream_created();
+    CREATE TRIGGER stream_begun AFTER UPDATE OF opened_at ON perdure.process
+        FOR EACH ROW WHEN (OLD.opened_at IS NULL AND NEW.opened_at IS NOT NULL) EXECUTE FUNCTION perdure.stream_begun();
+    CREATE TRIGGER stream_removed AFTER DELETE ON perdure.process REFERENCING OLD TABLE AS removed
+        FOR EACH STATEMENT EXECUTE FUNCTION perdure.stream_removed();
+    CREATE TRIGGER stream_events AFTER INSERT ON perdure.event REFERENCING NEW TABLE AS written
+        FOR EACH STATEMENT EXECUTE FUNCTION perdure.stream_events();
+    CREATE TRIGGER stream_keep AFTER DELETE ON perdure.event REFERENCING OLD TABLE AS removed
+        FOR EACH STATEMENT EXECUTE FUNCTION perdure.stream_keep();
+END
+$$;
+
+-- There is no stream any more: write nothing, and forget what was written.
+CREATE OR REPLACE FUNCTION perdure.close_inlet() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    LOCK TABLE perdure.process, perdure.event IN ACCESS EXCLUSIVE MODE;
+    DROP TRIGGER IF EXISTS stream_created ON perdure.process;
+    DROP TRIGGER IF EXISTS stream_begun ON perdure.process;
+    DROP TRIGGER IF EXISTS stream_removed ON perdure.process;
+    DROP TRIGGER IF EXISTS stream_events ON perdure.event;
+    DROP TRIGGER IF EXISTS stream_keep ON perdure.event;
+    DELETE FROM perdure.stream_inlet;
+    DELETE FROM perdure.stream_record;
+    DELETE FROM perdure.stream_kept;
+    DELETE FROM perdure.stream_gone;
+END
+$$;
+
+-- Give what has become visible in the inlet its place in the one order. The lock comes first, and what it locks is read in a
+-- later statement: of two that do this at once the second one sees what the first has left. Whatever is visible of a
+-- process, its earlier rows are visible too, and have lower numbers: they are moved with it or were moved before.
+CREATE OR REPLACE FUNCTION perdure.order_stream(most int, OUT reached bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    moved bigint;
+BEGIN
+    IF NOT EXISTS (SELECT FROM perdure.stream_inlet) THEN
+        SELECT h.number INTO reached FROM perdure.stream_head h;
+        RETURN;
+    END IF;
+    SELECT h.number INTO reached FROM perdure.stream_head h FOR UPDATE;
+    WITH page AS MATERIALIZED (
+        SELECT i.* FROM perdure.stream_inlet i ORDER BY i.number LIMIT most
+    ), taken AS (
+        DELETE FROM perdure.stream_inlet i USING page p WHERE i.number = p.number
+    )
+    INSERT INTO perdure.stream_record (number, process, at, run, first, last, type)
+    SELECT reached + sum(p.last - p.first + 1) OVER (ORDER BY p.number), p.process, p.at, p.run, p.first, p.last, p.type
+    FROM page p;
+    SELECT max(r.number) INTO moved FROM perdure.stream_record r;
+    IF moved > reached THEN
+        UPDATE perdure.stream_head h SET number = moved;
+        reached := moved;
+    END IF;
+END
+$$;
+
+-- What stands behind a position: events of these kinds and types (null: all), at most so many positions and bytes of payloads.
+-- The last row has no process: its place is how far the answer reaches, whether or not anything there was wanted.
+CREATE OR REPLACE FUNCTION perdure.stream_page(behind bigint, most int, bytes int, kinds text[], types int[])
+RETURNS TABLE (place bigint, process uuid, kind text, key text, code text, run int, number int, turn int, type int, at bigint,
+               site text, name text, payload bytea, digest bytea, message int, token int, version int)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    reached bigint;
+BEGIN
+    SELECT o.reached INTO reached FROM perdure.order_stream(10000) AS o;
+    RETURN QUERY
+    WITH portion AS MATERIALIZED (
+        SELECT r.* FROM perdure.stream_record r WHERE r.number > behind ORDER BY r.number LIMIT most
+    ), found AS MATERIALIZED (
+        SELECT r.number - r.last + n.number AS place, r.process, coalesce(p.kind, g.kind) AS kind,
+               coalesce(p.key, g.key) AS key, coalesce(p.code, g.code) AS code, r.run,
+               CASE r.type WHEN 0 THEN n.number ELSE 0 END AS number,
+               coalesce(e.turn, k.turn, 0) AS turn,
+               (CASE WHEN r.type = 0 THEN coalesce(e.type, k.type) ELSE r.type + n.number END)::int AS type,
+               perdure.micros(coalesce(e.at, k.at, r.at)) AS at,
+               coalesce(e.place, k.place, '') AS site, coalesce(e.name, k.name, '') AS name,
+               CASE WHEN r.type = 0 THEN coalesce(e.payload, k.payload)
+                    WHEN r.type = 101 AND n.number = 0 THEN coalesce(p.input, g.input) END AS payload,
+               coalesce(e.digest, k.digest) AS digest, coalesce(e.message, k.message) AS message,
+               coalesce(e.token, k.token, 0) AS token, coalesce(e.version, k.version, 0) AS version
+        FROM portion r
+        CROSS JOIN LATERAL generate_series(r.first, r.last) AS n(number)
+        LEFT JOIN perdure.process p ON p.id = r.process
+        LEFT JOIN perdure.stream_gone g ON g.process = r.process
+        LEFT JOIN perdure.event e ON r.type = 0 AND e.process = r.process AND e.run = r.run AND e.number = n.number
+        LEFT JOIN perdure.stream_kept k ON r.type = 0 AND k.process = r.process AND k.run = r.run AND k.number = n.number
+        WHERE r.number - r.last + n.number > behind AND r.number - r.last + n.number <= behind + most
+    ), wanted AS MATERIALIZED (
+        SELECT f.*, sum(coalesce(length(f.payload), 0)) OVER (ORDER BY f.place) - coalesce(length(f.payload), 0) AS before
+        FROM found f
+        WHERE (f.kind IS NULL OR CASE WHEN kinds IS NULL THEN f.kind NOT LIKE 'perdure/%' AND f.kind NOT LIKE '@%'
+                                      ELSE f.kind = ANY (kinds) END)
+          AND (types IS NULL OR f.type IS NULL OR f.type = ANY (types))
+    )
+    SELECT w.place, w.process, w.kind, w.key, w.code, w.run, w.number, w.turn, w.type, w.at, w.site, w.name, w.payload,
+           w.digest, w.message, w.token, w.version
+    FROM wanted w WHERE w.before <= bytes
+    UNION ALL
+    SELECT coalesce(min(w.place) FILTER (WHERE w.before > bytes) - 1, greatest(behind, least(reached, behind + most))), NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM wanted w
+    ORDER BY 1, 2 NULLS LAST;
+END
+$$;
+
+-- Write streams, each only if its version is the next one, and read all there are. A new one begins behind all that is
+-- committed by now. What every stream has had is removed. To make or drop the triggers it waits for the transactions that
+-- write, and others wait behind it meanwhile: so it gives up soon, and the client tries again.
+CREATE OR REPLACE FUNCTION perdure.eventstreams(changes perdure.event_stream_in[]) RETURNS SETOF perdure.event_stream_out
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '250ms' AS $$
+#variable_conflict use_column
+DECLARE
+    reached bigint := 0;
+    had     bigint;
+BEGIN
+    IF cardinality(changes) > 0 THEN
+        IF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.version = 1 OR c.removed) THEN
+            LOCK TABLE perdure.event_stream IN SHARE ROW EXCLUSIVE MODE;
+        END IF;
+        IF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.version = 1) THEN
+            PERFORM perdure.open_inlet();
+            SELECT o.reached INTO reached FROM perdure.order_stream(2147483647) AS o;
+        END IF;
+        DELETE FROM perdure.event_stream k USING unnest(changes) AS c
+        WHERE c.removed AND k.name = c.name AND k.version = c.version - 1;
+        INSERT INTO perdure.event_stream AS k
+        SELECT c.name, c.version, c.kinds, c.lifecycle, c.sink, coalesce(c.position, reached), c.owner,
+               perdure.instant(c.until), c.failures, c.error, perdure.instant(c.changed_at), c.who, c.why, c.origin
+        FROM unnest(changes) AS c
+        WHERE NOT c.removed AND (c.version = 1 OR EXISTS (SELECT FROM perdure.event_stream k WHERE k.name = c.name))
+        ORDER BY c.name
+        ON CONFLICT (name) DO UPDATE SET
+            version = excluded.version, kinds = excluded.kinds, lifecycle = excluded.lifecycle, sink = excluded.sink,
+            position = excluded.position, owner = excluded.owner, until = excluded.until, failures = excluded.failures,
+            error = excluded.error, changed_at = excluded.changed_at, who = excluded.who, why = excluded.why, origin = excluded.origin
+        WHERE excluded.version = k.version + 1;
+        SELECT min(s.position) INTO had FROM perdure.event_stream s;
+        IF had IS NOT NULL THEN
+            DELETE FROM perdure.stream_record r WHERE r.number <= had;
+            -- One statement, one snapshot: what is kept there has its records below the head, since none waits in the inlet.
+            UPDATE perdure.stream_kept k SET until = h.number FROM perdure.stream_head h
+            WHERE k.until IS NULL AND NOT EXISTS (SELECT FROM perdure.stream_inlet OFFSET 0);
+            UPDATE perdure.stream_gone g SET until = h.number FROM perdure.stream_head h
+            WHERE g.until IS NULL AND NOT EXISTS (SELECT FROM perdure.stream_inlet OFFSET 0);
+            DELETE FROM perdure.stream_kept k WHERE k.until <= had;
+            DELETE FROM perdure.stream_gone g WHERE g.until <= had;
+        ELSIF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.removed) THEN
+            PERFORM perdure.close_inlet();
+        END IF;
+    END IF;
+    RETURN QUERY SELECT o.* FROM perdure.event_stream_out o ORDER BY o.name;
+END
+$$;
+
+-- The rows of the table, for a login that may see them and not change them.
+CREATE OR REPLACE FUNCTION perdure.eventstreams_seen(changes perdure.event_stream_in[]) RETURNS SETOF perdure.event_stream_out
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF cardinality(changes) > 0 THEN
+        RAISE insufficient_privilege USING MESSAGE = 'this login may look, and change nothing';
+    END IF;
+    RETURN QUERY SELECT * FROM perdure.eventstreams('{}');
+END
+$$;

@@ -1,0 +1,19 @@
+"""Event streams in virtual time, whatever is killed, lost or late."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.testing.simulator import simulate
+from tests.simulator.core_streams import audit, page
+
+
+@pytest.mark.parametrize("first", range(0, 16, 8))
+def test_a_sink_gets_what_the_histories_say_in_order_in_any_weather(first: int) -> None:
+    for seed in range(first, first + 8):
+        simulate(audit, seed, workflows=[page]).check()
+
+
+def test_a_history_with_a_stream_is_repeated_to_the_byte() -> None:
+    one = simulate(audit, 2, workflows=[page])
+    assert one.digest() == simulate(audit, 2, workflows=[page]).digest()
