@@ -34,7 +34,7 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
     Every method that reads or changes the process raises ProcessNotFound if it does not exist, or not any more.
     """
 
-    __slots__ = ("_type", "created", "key", "kind", "known", "sent")
+    __slots__ = ("_type", "created", "key", "known", "sent")
 
     def __init__(
         self,
@@ -47,10 +47,8 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         known: bool = True,
         result_type: Any = Any,
     ) -> None:
-        self._parts = parts
-        self.id_bytes = id_bytes
+        super().__init__(parts, id_bytes, kind)
         self._type = result_type
-        self.kind = kind
         self.key = key
         self.created = created
         self.sent: SendVerdict | None = None

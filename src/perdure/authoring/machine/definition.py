@@ -12,14 +12,21 @@ from msgspec import field as struct_field
 
 from perdure.authoring.definitions import name_of, origin_of
 from perdure.authoring.machine.life import Life
-from perdure.authoring.machine.method import CallMethod, InitMethod, Method, SignalMethod, TimerMethod, without_self
+from perdure.authoring.machine.method import (
+    CallMethod,
+    InitMethod,
+    Method,
+    SignalMethod,
+    TimerMethod,
+    without_self,
+)
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Duration
 from perdure.errors import DefinitionError, PayloadError
 from perdure.kernel import payload
 from perdure.kernel.call_shape import CallShape
 from perdure.kernel.checkpoint import MARK
-from perdure.kernel.names import check_name
+from perdure.kernel.names import check_name, no_such_method
 from perdure.kernel.process import Process
 from perdure.kernel.reading import checked_type, plain_kinds
 
@@ -201,6 +208,10 @@ class MachineWorkflow(Workflow[..., Any]):
         for name in self.types:
             setattr(entity, name, getattr(found, name))
         return entity
+
+    def without(self, name: str) -> str:
+        """What is said of a method that cannot be called, since the class has none of that name."""
+        return no_such_method(self.type.__qualname__, name, self.letters)
 
     # -- running -----------------------------------------------------------------------------------------------------
 

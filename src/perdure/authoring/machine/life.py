@@ -16,6 +16,7 @@ from perdure.clock import microseconds
 from perdure.errors import PayloadError, WorkflowMisuse
 from perdure.kernel.checkpoint import Checkpoint, Repair, TimerChange, parted, written
 from perdure.kernel.failure import Failure
+from perdure.kernel.names import id_text
 from perdure.kernel.notice import SIGNAL
 from perdure.kernel.process import Process
 from perdure.logs import logger
@@ -45,6 +46,8 @@ class Life:
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
         self._kind = kind
         self._run = process.run
+        self._id = process.id
+        self._strange: set[str] = set()
         self._state = process.state
         self._turns = -1  # the turn of a process' first run of code has the number 0
         self._entity: Any = None
@@ -71,6 +74,20 @@ class Life:
     def replayed(self, runs: int, turns: int) -> None:
         """Note, after a replay, how many turns the history has and how often the code has run."""
         self._turns = turns - runs
+
+    def knows(self, name: str) -> bool:
+        """Whether the class has a method of that name, to be called or told."""
+        return name in self._kind.letters
+
+    def without(self, name: str) -> str:
+        """What is said of a name that it does not know."""
+        return self._kind.without(name)
+
+    def warn(self, name: str, text: str) -> None:
+        """Write to the log, once for each name, that a signal of that name waits."""
+        if name not in self._strange:
+            self._strange.add(name)
+            log.warning("a signal waits in the inbox of process %s: %s", id_text(self._id), text)
 
     def act(
         self,
