@@ -54,6 +54,9 @@ UNEXPECTED_EVENTS = 20
 UNEXPECTED_BYTES = 1_000
 FLOW_EVENTS = 100
 
+# What travels with a request
+CONTEXT_BYTES = 4 * 1024
+
 # Reply addresses and webhooks
 REPLY_RECORDS = 1_000  # that one client knows of each kind, and looks for no more
 WEBHOOK_URL_BYTES = 2_000

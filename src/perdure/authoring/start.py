@@ -43,6 +43,7 @@ class StartOptions(Struct, frozen=True):
     delay: Duration | None = None
     priority: int = DEFAULT_PRIORITY
     reply_to: ReplyAddress | None = None
+    context: Mapping[str, Any] | None = None
 
 
 NO_OPTIONS = StartOptions()
@@ -61,6 +62,7 @@ class Startable(Generic[P, R]):
         delay: Duration | None = None,
         priority: int | None = None,
         reply_to: ReplyAddress | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> WithOptions[P, R]:
         """The same with options for one start: ``engine.start(order.options(key="A-17"), 1299)``.
 
@@ -72,11 +74,13 @@ class Startable(Generic[P, R]):
         begins: a signal, a call or a cancellation that arrives earlier starts it at once. ``priority`` is from 0
         (first) to 9 (default: 4): of those that wait for a worker the first ones are taken first. ``reply_to`` is who
         is told what becomes of the process, by a :class:`Notice` when it has begun and at each change of its status:
-        another process (a handle or an id), which receives signals named ``notice``, or an http or https URL. Raises
-        InvalidInput for another priority.
+        another process (a handle or an id), which receives signals named ``notice``, or an http or https URL.
+        ``context`` is a small mapping that the engine does not look into (a tenant, a trace): it travels on into steps,
+        queued steps, children and signals, where ``perdure.context()`` gives it. Raises InvalidInput for another
+        priority.
         """
         first = DEFAULT_PRIORITY if priority is None else _checked(priority)
-        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay, first, reply_to))
+        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay, first, reply_to, context))
 
 
 def _checked(priority: Any) -> int:

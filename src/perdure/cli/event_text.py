@@ -11,6 +11,7 @@ from perdure.cli import text
 from perdure.client.view import instant
 from perdure.errors import PerdureError
 from perdure.kernel.checkpoint import timer_change
+from perdure.kernel.context import of_sender
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
@@ -132,7 +133,9 @@ def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     if letter is None:
         return f"message {event.message}"
     content = text.payload(letter.payload, limit) if letter.type in (MessageType.SIGNAL, MessageType.CALL) else ""
-    return " ".join(part for part in (content, sender(letter.sender)) if part)
+    context = of_sender(letter.sender)
+    given = "" if context is None else f"with the context {text.cut(context, limit)}"
+    return " ".join(part for part in (content, given, sender(letter.sender)) if part)
 
 
 def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:

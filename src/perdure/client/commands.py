@@ -49,7 +49,7 @@ class Commands(Orders):
     @overload
     async def signal(
         self, name: str, /, value: object = None, *, key: str | None = None, who: str = "", why: str = "",
-        origin: str = "client",
+        origin: str = "client", context: Mapping[str, Any] | None = None,
     ) -> SendVerdict: ...  # fmt: skip
     async def signal(self, name: Any, /, *args: Any, **kwargs: Any) -> SendVerdict:
         """Send a signal with a value; it waits in the inbox until the code of the process receives it.
@@ -58,7 +58,8 @@ class Commands(Orders):
         ``handle.signal(Account.close)``, with ``key``, ``who`` and ``why`` as options of the method.
 
         Of signals with the same ``key`` only the first counts. Returns DELIVERED; DUPLICATE if a signal with this key
-        was sent before; FINISHED if the process has ended. ``origin`` is recorded only with ``who`` or ``why``. Raises
+        was sent before; FINISHED if the process has ended. ``origin`` is recorded only with ``who`` or ``why``. A
+        machine's method gets the ``context`` that goes with it by ``perdure.context()``. Raises
         InboxFull, InvalidKey, and PayloadError if the value cannot be stored.
         """
         if isinstance(name, SignalMethod):
@@ -68,9 +69,9 @@ class Commands(Orders):
 
     async def _tell(
         self, name: str, value: object = None, *, key: str | None = None, who: str = "", why: str = "",
-        origin: str = "client",
+        origin: str = "client", context: Mapping[str, Any] | None = None,
     ) -> SendVerdict:  # fmt: skip
-        signal = validation.signal(name, value, key, who, why, origin)
+        signal = validation.signal(name, value, key, who, why, origin, context)
         return (await self._send(MessageType.SIGNAL, *signal)).verdict
 
     async def cancel(

@@ -8,6 +8,7 @@ from perdure import limits
 from perdure.kernel import message as messages
 from perdure.kernel.child import ANSWERS, ORDERS
 from perdure.kernel.command import until_of
+from perdure.kernel.context import of_attributes
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import LettersWanted, Message, MessageType, call_text
@@ -29,6 +30,8 @@ def begin(instance: Instance, input: bytes = b"", *, ours: bool = False) -> None
     """
     workflow, loop = instance.workflow, instance.loop
     args, kwargs = workflow.shape.decode(input or instance.process.input, ours=ours)
+    if instance.process.attributes is not None:
+        loop.context = of_attributes(instance.process.attributes)
     if workflow.machine is None:
         loop.begin(workflow.function, args, kwargs, workflow.shape)
     else:
@@ -172,6 +175,8 @@ def _receive_letter(instance: Instance, message: Message) -> None:
         _record_letter(instance, number, message.name)
     else:
         instance.inbox.leave(number, instance.process)
+    if message.sender is not None:
+        instance.loop.heard_from(number, message.sender)
     instance.loop.message(message.type, message.name, message.payload, number, recorded=awaited)
 
 

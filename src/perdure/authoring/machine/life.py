@@ -40,7 +40,7 @@ class Life:
     of what has called that method, and ``asked`` says that its sender waits. ``where`` names the part of the method
     that runs, if it has any. ``due`` is when the timer fires; with ``removal`` it removes the machine. Once that is
     under way the machine is ``closed``: it hears nothing more, until it is ``gone``. ``changes`` are the timers that
-    were replaced or cancelled, to be noted in the history.
+    were replaced or cancelled, to be noted in the history. ``context`` is that of the method which has set the timer.
     """
 
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
@@ -66,6 +66,7 @@ class Life:
         self.method = 0
         self.letter = 0
         self.due: int | None = None
+        self.context: str | None = None
         self.removal = False
         self.closed = False
         self.gone = False
@@ -131,6 +132,7 @@ class Life:
             if self.closed:
                 arrivals = Arrivals(loop, ())
             arrival = await arrivals.next(loop, self.due)
+            loop.context = self.context if arrival is None else loop.take_context(arrival[1][1])
             if arrival is None:
                 self.due = None
                 if self.closed:
@@ -231,7 +233,7 @@ class Life:
         if self.due is not None and (self.due, self.removal) != (self._due, self._removal):
             self.changes.append(TimerChange(method.name, self.due, self.removal, self._due, self._removal))
             loop.notes = True
-        self.due, self.removal = self._due, self._removal
+        self.due, self.removal, self.context = self._due, self._removal, loop.context
         if self._closed:
             self._close(loop)
 
@@ -268,6 +270,7 @@ class Life:
         except Exception as error:  # the class has changed, or its upgrade raises: nothing of the machine is lost
             raise Broken(Failure.of(error)) from error
         self.due, self.removal, self.closed = checkpoint.due, checkpoint.removal, checkpoint.closed
+        self.context, loop.context = checkpoint.context or None, None
         if checkpoint.run != self._run:
             raise Renewal(self._kind.shape.encode(args, kwargs))
         self.method = checkpoint.method - 1
@@ -288,7 +291,9 @@ class Life:
 
     def _written(self, run: int, turn: int, method: int, letter: int) -> bytes:
         """The state of the machine, as it stands there."""
-        here = Checkpoint(run, turn, method, letter, self.due, self._kind.form, None, self.removal, self.closed)
+        context = "" if self.due is None or self.context is None else self.context
+        form = self._kind.form
+        here = Checkpoint(run, turn, method, letter, self.due, form, None, self.removal, self.closed, context)
         return written(here, self._fields)
 
     def _is_long(self, loop: AskingLoop) -> bool:
