@@ -148,6 +148,8 @@ SWEEP_ROWS = 500
 SWEEP_PAGE_SECONDS = 0.1
 PRUNED_EVENTS = 3_000
 LIST_ROWS = 1_000
+STATUS_RECORDS = 100  # runs whose changes of status are read, of one process
+TRACE_EVENTS = 100_000  # that one trace is read from
 
 # The retry budget of one step in one worker
 RETRY_BUDGET_TRIES = 100

@@ -126,6 +126,8 @@ class BlockingHandle(Generic[ResultT]):
         return self._engine.run(lambda engine: self._handle.result(timeout))
 
     status = blocking(Handle.status)
+    statuses = blocking(Handle.statuses)
+    trace = blocking(Handle.trace)
     history = blocking(Handle.history)
     value = blocking(Handle.value)
 

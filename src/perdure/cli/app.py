@@ -55,7 +55,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
     "Starting": (start, commands.signal, call),
-    "Looking": (inspect.ps, inspect.show, inspect.history, tree, values, workers),
+    "Looking": (inspect.ps, inspect.show, inspect.history, inspect.trace, tree, values, workers),
     "Repairing": (
         commands.retry,
         commands.hold,

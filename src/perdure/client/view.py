@@ -101,6 +101,14 @@ def _context(attributes: bytes | None) -> Any:
         return text
 
 
+def readable(raw: bytes | None) -> Any:
+    """The value of a payload for people; one that is sealed or damaged must not hide the others, and says why."""
+    try:
+        return None if raw is None else decode(raw)
+    except PerdureError as why:
+        return {"unreadable": str(why)}
+
+
 async def views(store: Store, rows: Sequence[Process]) -> list[ProcessView]:
     """The views of these rows, as they are now."""
     now, names = await store.now(), {worker.id: worker.name for worker in await store.workers(ended=True)}
@@ -119,13 +127,6 @@ async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
 
 def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoads = NO_QUEUES) -> ProcessView:
     """The view of a row at ``now`` (microseconds by the store's clock); ``workers`` and ``queues`` explain its wait."""
-
-    def value(raw: bytes | None) -> Any:
-        try:
-            return None if raw is None else decode(raw)
-        except PerdureError as why:  # a sealed or damaged payload must not hide the others
-            return {"unreadable": str(why)}
-
     mover = next_mover(process, now, workers, queues)
     receiver = address(process)
     return ProcessView(
@@ -144,12 +145,12 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoa
         events=process.events,
         unheard=process.inbox - process.seen,
         deaths=process.deaths + max(process.alone_deaths, 0),
-        input=value(process.input),
-        result=value(process.result),
+        input=readable(process.input),
+        result=readable(process.result),
         error=None if process.error is None else Failure.shown(process.error),
-        state=value(shown(process.state)),
+        state=readable(shown(process.state)),
         progress=_progress(process.progress),
-        attributes=_own(value(process.attributes)),
+        attributes=_own(readable(process.attributes)),
         code=str(process.code),
         owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),
         reply_to=None if receiver is None else id_text(receiver),
