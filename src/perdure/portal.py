@@ -147,6 +147,7 @@ class BlockingHandle(Generic[ResultT]):
     retry = blocking(Handle.retry)
     fork = _starting_verb(Handle.fork)
     edit_input = blocking(Handle.edit_input)
+    edit_fields = blocking(Handle.edit_fields)
     restart = blocking(Handle.restart)
     restart_from = blocking(Handle.restart_from)
     set_result = blocking(Handle.set_result)

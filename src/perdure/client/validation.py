@@ -17,7 +17,7 @@ from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, Pr
 from perdure.kernel.context import checked
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import SendAnswer, SendVerdict, call_key
-from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.kernel.names import check_key, check_name, id_bytes, id_text, near
 from perdure.kernel.notice import refuse_reserved
 from perdure.kernel.payload import decode, encode, encode_attributes
 from perdure.kernel.plain import shown
@@ -110,6 +110,21 @@ def arguments(args: Any, kwargs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]
     if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(name, str) for name in kwargs)):
         raise InvalidInput(f"the arguments by name are {shown(kwargs)}. Give a dict whose keys are texts.")
     return args, kwargs or {}
+
+
+def fields(given: Mapping[str, Any]) -> dict[str, msgspec.Raw]:
+    """New values of a machine's fields, as JSON; raises InvalidInput or PayloadError."""
+    if not given:
+        raise InvalidInput("no field is given. Name one and its value, like edit_fields(balance=120).")
+    return {name: msgspec.Raw(encode(value, what=f"field {name!r}")) for name, value in given.items()}
+
+
+def known_fields(given: Mapping[str, Any], stored: bytes) -> None:
+    """Raise InvalidInput if a machine, of which only the stored fields are known here, has no field of such a name."""
+    known = msgspec.json.decode(stored, type=dict[str, msgspec.Raw])
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f"the machine has no field {name!r}.{near(name, known)} Name one that it has.")
 
 
 def attributes(given: Any) -> bytes | None:

@@ -47,6 +47,8 @@ class EventType(IntEnum):
     TIMER_CHANGED = 47
     ATTEMPT_BEGUN = 48
     """An attempt of a step that runs at most once is about to begin: written before it, and only for such steps."""
+    FIELDS_EDITED = 49
+    """A person has given fields of a machine other values."""
 
 
 DELIVERED = frozenset(
