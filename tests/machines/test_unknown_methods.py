@@ -10,6 +10,7 @@ import pytest
 from perdure import machine
 from perdure.errors import CallRefused, InvalidInput
 from perdure.kernel.event import EventType
+from perdure.kernel.soundness import unsound
 from tests.machines.account import Account, done, gates
 from tests.runtime.conftest import LIMIT, Open, until
 
@@ -26,14 +27,17 @@ async def test_who_knows_the_class_is_told_before_anything_is_sent(opened: Open)
 
 async def test_the_machine_refuses_a_call_that_it_does_not_know(opened: Open) -> None:
     engine, _ = await opened(work=True)
-    client, _ = await opened()
+    client, store = await opened()
     ann = client.process((await engine.start(Account.opened, "Ann")).id)
     for _ in range(2):
         with pytest.raises(CallRefused, match="no method 'deposits'") as refused:
             await ann.call("deposits", [5], key="t-1")
         assert refused.value.type == "NoSuchMethod"
     assert await ann.call("deposit", [5]) == 5
-    assert [event.type for event in await ann.history()].count(EventType.CALL_REFUSED) == 1
+    await ann.hold()
+    row, history = await client.row(ann.id), await ann.history()
+    assert [event.type for event in history].count(EventType.CALL_REFUSED) == 1
+    assert unsound(row, history, await store.messages([(row.id, 0)]), await store.now()) == []
 
 
 async def test_a_busy_machine_refuses_it_at_once_and_another_worker_does_not_answer_again(opened: Open) -> None:

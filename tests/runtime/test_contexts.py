@@ -193,6 +193,11 @@ class Till(machine.Machine):
         return self.log
 
     @machine.call
+    def plan(self, seconds: float) -> None:
+        """Act later."""
+        machine.schedule(seconds)
+
+    @machine.call
     def look(self) -> list[tuple[str, dict[str, Any]]]:
         """All that was written down."""
         return self.log
@@ -240,6 +245,15 @@ async def test_a_method_under_way_and_a_timer_keep_it_over_a_crash(opened: Open)
     await opened(work=True, workflows=[Till.opened])
     assert (await paid)[-1] == ["a", ACME]
     assert ["later", ACME] in await later(client, till.id)
+
+
+async def test_a_timer_that_was_set_before_a_crash_keeps_it(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[Till.opened])
+    till = await engine.start(Till.opened)
+    await till.call(Till.plan.options(context=ACME), 0.5)
+    await engine.close(0)
+    second, _ = await opened(work=True, workflows=[Till.opened])
+    assert ["later", ACME] in await later(second, till.id)
 
 
 @workflow
