@@ -385,6 +385,7 @@ def test_every_event_either_implies_a_status_or_changes_none() -> None:
             EventType.UNDO_OWED, EventType.PATCHED, EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED,
             EventType.DEADLINE_SET, EventType.PUBLISHED, EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED,
             EventType.CALL_REFUSED, EventType.KEY_RELEASED, EventType.TIMER_CHANGED, EventType.ATTEMPT_BEGUN,
+            EventType.FIELDS_EDITED,
     }  # fmt: skip
     assert set(soundness.IMPLIED) | neutral == set(EventType)
     assert not set(soundness.IMPLIED) & neutral
