@@ -5,6 +5,7 @@ is in :mod:`perdure.testing`.
 """
 
 from perdure.authoring import flow, machine
+from perdure.authoring.context import context
 from perdure.authoring.schedule import Schedule
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import Step, attempt, step
@@ -68,6 +69,7 @@ __all__ = [
     "Workflow",
     "attempt",
     "codec",
+    "context",
     "continue_as_new",
     "flow",
     "machine",

@@ -54,6 +54,9 @@ UNEXPECTED_EVENTS = 20
 UNEXPECTED_BYTES = 1_000
 FLOW_EVENTS = 100
 
+# What travels with a request
+CONTEXT_BYTES = 4 * 1024
+
 # Reply addresses and webhooks
 REPLY_RECORDS = 1_000  # that one client knows of each kind, and looks for no more
 WEBHOOK_URL_BYTES = 2_000
@@ -145,6 +148,8 @@ SWEEP_ROWS = 500
 SWEEP_PAGE_SECONDS = 0.1
 PRUNED_EVENTS = 3_000
 LIST_ROWS = 1_000
+STATUS_RECORDS = 100  # runs whose changes of status are read, of one process
+TRACE_EVENTS = 100_000  # that one trace is read from
 
 # The retry budget of one step in one worker
 RETRY_BUDGET_TRIES = 100

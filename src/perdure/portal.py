@@ -129,6 +129,8 @@ class BlockingHandle(Generic[ResultT]):
         return self._engine.run(lambda engine: self._handle.result(timeout))
 
     status = blocking(Handle.status)
+    statuses = blocking(Handle.statuses)
+    trace = blocking(Handle.trace)
     history = blocking(Handle.history)
     value = blocking(Handle.value)
 
@@ -148,6 +150,7 @@ class BlockingHandle(Generic[ResultT]):
     retry = blocking(Handle.retry)
     fork = _starting_verb(Handle.fork)
     edit_input = blocking(Handle.edit_input)
+    edit_fields = blocking(Handle.edit_fields)
     restart = blocking(Handle.restart)
     restart_from = blocking(Handle.restart_from)
     set_result = blocking(Handle.set_result)

@@ -82,6 +82,14 @@ def test_an_input_is_edited_and_the_history_says_by_whom(terminal: Terminal) -> 
     assert terminal(*edit, "A-4").err.startswith("perdure: --input is no array or object")
 
 
+def test_only_the_fields_of_a_machine_are_edited_one_by_one(terminal: Terminal) -> None:
+    terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
+    terminal("hold", "A-1")
+    assert "only a machine has fields" in terminal("edit", "A-1", "--field", "balance=5").err
+    assert "edit the one or the other" in terminal("edit", "A-1", "--field", "balance=5", "--input", "[]").err
+    assert "nothing to edit is given" in terminal("edit", "A-1").err
+
+
 def test_cancel_with_a_deadline_is_in_the_history_and_on_the_row(terminal: Terminal) -> None:
     terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
     assert terminal("cancel", "A-1", "--deadline", "2h", *BY_ANN).out == "approval A-1: asked to cancel\n"

@@ -67,3 +67,22 @@ def test_a_large_tree_is_cut_and_says_so(terminal: Terminal) -> None:
     assert said.out.count("parcel_in_tree:") == 2
     assert said.has("3 processes: 1 running, 2 completed") and "more: --limit 1000" in said.out
     assert terminal("tree", "T-1", "--limit", "0").code == 2
+
+
+def test_a_trace_and_the_changes_of_status_are_shown(terminal: Terminal) -> None:
+    _loaded(terminal.url, [300, -1])
+    said = terminal("trace", "T-1")
+    assert said.code == 0
+    rows = [" ".join(line.split()) for line in said.out.splitlines()]
+    assert any("child parcel_in_tree:1 completed" in row and "[300]" in row for row in rows)
+    steps = terminal("trace", "T-1", "--json").json
+    assert sorted((one["what"], one["status"], one["result"]) for one in steps if one["status"] == "completed") == [
+        ("child", "completed", 300)
+    ]
+    terminal("terminate", "T-1", "--who", "ann", "--why", "by mistake")
+    changes = terminal("history", "T-1", "--statuses", "--json").json
+    assert [(one["was"], one["status"], one["who"]) for one in changes] == [
+        (None, "running", ""),
+        ("running", "cancelled", "ann"),
+    ]
+    assert "by mistake" in terminal("history", "T-1", "--statuses").out

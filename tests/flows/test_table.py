@@ -32,6 +32,17 @@ async def test_an_event_changes_the_fields_and_the_state_and_the_row_does_its_ac
     assert done["cleared Ann"] == 1
 
 
+async def test_an_event_that_the_flow_does_not_have_is_refused_and_changes_nothing(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    client, _ = await opened()
+    handle = client.process((await engine.start(Transfer.begun, "Ann")).id)
+    with pytest.raises(CallRefused, match="Transfer has no method 'reservd'") as refused:
+        await handle.call("reservd", ["R-1"])
+    assert refused.value.type == "NoSuchMethod"
+    assert "unexpected" not in await position(handle) or not (await position(handle))["unexpected"]
+    assert await handle.call("reserved", ["R-1"]) == "clearing"
+
+
 async def test_all_of_waits_for_each_event_in_any_order_and_for_each_once() -> None:
     async with testing.engine() as engine:
         handle = await clearing(engine)

@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.errors import DefinitionError
 from perdure.kernel import payload
+from perdure.kernel.context import read
 from perdure.kernel.names import check_name, id_text
 from perdure.kernel.process import Process
 from perdure.limits import ATTRIBUTES_BYTES
@@ -25,6 +26,7 @@ class Attempt:
 
     __slots__ = (
         "_connection",
+        "_context",
         "_engine",
         "_extend",
         "_left",
@@ -52,6 +54,7 @@ class Attempt:
         connection: Any = None,
         show: Callable[[str, bytes], None] | None = None,
         engine: Any = None,
+        context: str | None = None,
     ) -> None:
         self._process = process
         self.step = step
@@ -65,6 +68,7 @@ class Attempt:
         self._connection = connection
         self._show = show
         self._engine = engine
+        self._context = context
 
     @property
     def process(self) -> str:
@@ -80,6 +84,14 @@ class Attempt:
     def key(self) -> str | None:
         """The process's key, given at its start."""
         return self._process.key
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context that came with the request for which the step runs; empty if none did.
+
+        Raises UnreadablePayload if it was sealed and cannot be opened here.
+        """
+        return read(self._context)
 
     @property
     def connection(self) -> Any:

@@ -15,7 +15,7 @@ from perdure.kernel.child import depth
 from perdure.kernel.declared_error import NOTHING, Declared
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
-from perdure.kernel.notice import refuse_address
+from perdure.kernel.notice import refuse_reserved
 from perdure.kernel.payload import encode_attributes
 from perdure.kernel.process import DEFAULT_PRIORITY, Process
 from perdure.turns.ask import OnParentEnd
@@ -63,7 +63,7 @@ class Child(Generic[P, R]):
         self.priority = DEFAULT_PRIORITY if priority is None else priority
         limit = seconds("deadline", deadline, f"child {self.name!r}")
         self.deadline = workflow.deadline if limit is None else limit
-        refuse_address(attributes or {})
+        refuse_reserved(attributes or {})
         self.attributes = None if attributes is None else encode_attributes(attributes)
 
     def options(

@@ -19,7 +19,7 @@ from perdure.authoring.task import QueueWork
 from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, InvalidInput, UnknownKind
 from perdure.kernel.child import queue_kind
-from perdure.kernel.names import check_name, near
+from perdure.kernel.names import check_name, near, no_such_method
 from perdure.kernel.plain import shown
 from perdure.kernel.worker import Offer
 from perdure.turns.sandbox.mentions import mentions
@@ -185,6 +185,15 @@ class Registry:
         if not isinstance(bare, str | Workflow):
             raise DefinitionError(_not_startable(bare))
         return self.find(bare), options
+
+    def check_letter(self, kind: str, name: str) -> None:
+        """Raise InvalidInput if every class known here for the machines of that kind lacks a method of that name."""
+        if kind not in self.kinds or self.kinds[kind].machine is None:
+            return
+        machines = [one.machine for one in self.versions.values() if one.name == kind]
+        letters = [] if None in machines else [letter for one in machines for letter in one.letters]
+        if letters and name not in letters:
+            raise InvalidInput(no_such_method(kind, name, letters))
 
     def _add_all(self, members: Iterable[Any], source: str) -> None:
         members = list(members)

@@ -45,6 +45,7 @@ class StartOptions(Struct, frozen=True):
     reply_to: ReplyAddress | None = None
     debounce: Duration | None = None
     debounce_longest: Duration | None = None
+    context: Mapping[str, Any] | None = None
 
 
 NO_OPTIONS = StartOptions()
@@ -65,6 +66,7 @@ class Startable(Generic[P, R]):
         reply_to: ReplyAddress | None = None,
         debounce: Duration | None = None,
         debounce_longest: Duration | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> WithOptions[P, R]:
         """The same with options for one start: ``engine.start(order.options(key="A-17"), 1299)``.
 
@@ -77,6 +79,8 @@ class Startable(Generic[P, R]):
         (first) to 9 (default: 4): of those that wait for a worker the first ones are taken first. ``reply_to`` is who
         is told what becomes of the process, by a :class:`Notice` when it has begun and at each change of its status:
         another process (a handle or an id), which receives signals named ``notice``, or an http or https URL.
+        ``context`` is a small mapping that the engine does not look into (a tenant, a trace): it travels on into steps,
+        queued steps, children and signals, where ``perdure.context()`` gives it.
 
         ``debounce`` lets the code begin in so many seconds, and a start with the same key before that replaces its
         arguments and options and puts it off by so many seconds again; but by no more than ``debounce_longest`` seconds
@@ -87,7 +91,10 @@ class Startable(Generic[P, R]):
             raise InvalidInput("debounce_longest= bounds a debounce=, and there is none. Give both.")
         first = DEFAULT_PRIORITY if priority is None else _checked(priority)
         return WithOptions(
-            self, StartOptions(key, deadline, attributes, signal, delay, first, reply_to, debounce, debounce_longest)
+            self,
+            StartOptions(
+                key, deadline, attributes, signal, delay, first, reply_to, debounce, debounce_longest, context
+            ),
         )
 
 

@@ -59,7 +59,17 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
     "Starting": (start, commands.signal, call),
-    "Looking": (inspect.ps, inspect.show, inspect.history, tree, values, board, failures, workers),
+    "Looking": (
+        inspect.ps,
+        inspect.show,
+        inspect.history,
+        inspect.trace,
+        tree,
+        values,
+        board,
+        failures,
+        workers,
+    ),  # fmt: skip
     "Repairing": (
         commands.retry,
         commands.hold,

@@ -40,6 +40,7 @@ async def signal(
     value: str = "null",
     *,
     key: str | None = None,
+    context: str | None = None,
     who: Who = "",
     why: Why = "",
     json: Json = False,
@@ -55,11 +56,14 @@ async def signal(
         Its value, read as JSON, or else as text.
     key
         Your own id of the signal: sent again with the same key, it counts once.
+    context
+        What goes with it, as a JSON object: '{"tenant": "acme"}'.
     """
+    given = None if context is None else plain(context)
 
     async def sent(engine: Engine, row: Process) -> str:
         verdict = await engine.process(row.id).signal(
-            name, plain(value), key=key, who=who or user(), why=why, origin=ORIGIN
+            name, plain(value), key=key, who=who or user(), why=why, origin=ORIGIN, context=given
         )
         return SENT[verdict]
 
@@ -334,6 +338,7 @@ async def call(
     *,
     key: str | None = None,
     timeout: str | None = None,
+    context: str | None = None,
     who: Who = "",
     why: Why = "",
     json: Json = False,
@@ -351,13 +356,16 @@ async def call(
         Your own id of the question: asked again with the same key, you get the same answer.
     timeout
         Wait no longer than this: 90s, 15m. The question stays; ask again with its key to get the answer.
+    context
+        What goes with it, as a JSON object: '{"tenant": "acme"}'.
     """
+    given = None if context is None else plain(context)
     seconds = None if timeout is None else text.seconds_of(timeout)
     async with connected(url) as engine:
         row = await process_named(engine, process)
         try:
             answer = await engine.process(row.id).call(
-                name, plain(value), key=key, timeout=seconds, who=who or user(), why=why, origin=ORIGIN
+                name, plain(value), key=key, timeout=seconds, who=who or user(), why=why, origin=ORIGIN, context=given
             )
         except TimeoutError as error:
             complain(str(error))

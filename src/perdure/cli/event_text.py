@@ -11,6 +11,7 @@ from perdure.cli import text
 from perdure.client.view import instant
 from perdure.errors import PerdureError
 from perdure.kernel.checkpoint import timer_change
+from perdure.kernel.context import of_sender
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
@@ -132,7 +133,9 @@ def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     if letter is None:
         return f"message {event.message}"
     content = text.payload(letter.payload, limit) if letter.type in (MessageType.SIGNAL, MessageType.CALL) else ""
-    return " ".join(part for part in (content, sender(letter.sender)) if part)
+    context = of_sender(letter.sender)
+    given = "" if context is None else f"with the context {text.cut(context, limit)}"
+    return " ".join(part for part in (content, given, sender(letter.sender)) if part)
 
 
 def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
@@ -207,6 +210,18 @@ def _repaired(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     return f"with {text.payload(bytes(arguments), limit)} {sender(event.payload)}".rstrip()
 
 
+def _fields_edited(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    told = msgspec.json.decode(event.payload or b"{}", type=dict[str, msgspec.Raw])
+    values = msgspec.json.decode(told["fields"], type=dict[str, msgspec.Raw])
+    was = msgspec.json.decode(told["was"], type=dict[str, msgspec.Raw])
+    shown = (
+        f"{name}: {text.payload(bytes(was[name]), limit) if name in was else 'new'} becomes "
+        f"{text.payload(bytes(value), limit)}"
+        for name, value in values.items()
+    )
+    return f"{', '.join(shown)} {sender(event.payload)}".rstrip()
+
+
 _FAILURES = frozenset(
     {
         EventType.STEP_FAILED, EventType.CALL_REFUSED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN,
@@ -240,6 +255,7 @@ _TOLD = {
     EventType.EXPIRED: _failed,
     EventType.KEY_RELEASED: _key_released,
     EventType.TIMER_CHANGED: _timer_changed,
+    EventType.FIELDS_EDITED: _fields_edited,
 }
 
 

@@ -137,6 +137,7 @@ async def history(
     after: int = 0,
     limit: int = 1000,
     full: Switch = False,
+    statuses: Switch = False,
     utc: Utc = False,
     json: Json = False,
     url: Url = DEFAULT_URL,
@@ -153,9 +154,18 @@ async def history(
         How many events.
     full
         Print payloads and errors whole, with tracebacks.
+    statuses
+        Print each change of its status instead, over all runs: when, by whom and why.
     """
     async with connected(url) as engine:
         row = await process_named(engine, process)
+        if statuses:
+            changes = await engine.process(row.id).statuses()
+            if json:
+                output.show_json(changes)
+            else:
+                output.show(table.of_changes(changes, await present(engine), utc=utc))
+            return
         if run is not None and not 1 <= run <= row.run:
             raise InvalidInput(f"there is no run {run}: the process is in run {row.run}")
         events = await engine.process(row.id).history(run, after=after, limit=limit)
@@ -169,6 +179,29 @@ async def history(
             output.show("", f"there may be more: --after {events[-1].number}")
         if run is not None and run < row.run - 1 and not events and not after:
             output.show("", f"run {run} has no events any more: former runs are removed when their retention is over")
+
+
+async def trace(
+    process: ProcessArgument, *, full: Switch = False, utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL
+) -> None:
+    """Show all steps, queued steps and children of all runs.
+
+    They stand in the order in which they ended, those that are open at the end.
+
+    Parameters
+    ----------
+    full
+        Print arguments and results whole.
+    """
+    async with connected(url) as engine:
+        row = await process_named(engine, process)
+        steps = await engine.process(row.id).trace()
+        if json:
+            output.show_json(steps)
+        elif steps:
+            output.show(table.of_steps(steps, 2**22 if full else text.VALUE_BYTES, utc=utc))
+        else:
+            output.show("no step of it is recorded")
 
 
 def _json_text(value: object) -> str:

@@ -149,6 +149,7 @@ class Report:
         row("input", text.value(view.input))
         row("attributes", "" if view.attributes is None else text.value(view.attributes))
         row("reply to", view.reply_to or "")
+        row("context", "" if view.context is None else text.value(view.context))
         at("started", view.created_at)
         at("deadline", view.deadline)
         row("run", f"{view.run}" + (f", code version {view.code}" if view.code else ""))

@@ -140,6 +140,7 @@ async def start(
     priority: int | None = None,
     signal: str | None = None,
     reply_to: str | None = None,
+    context: str | None = None,
     wait: Switch = False,
     json: Json = False,
     url: Url = DEFAULT_URL,
@@ -170,13 +171,15 @@ async def start(
         Send it this signal in the same transaction, as name=value; or to the process that has the key already.
     reply_to
         Tell another process, by its id, or an http(s):// URL what becomes of it.
+    context
+        What travels on into its steps and children, as a JSON object: '{"tenant": "acme"}'.
     wait
         Wait for its end and print its result.
     """
     flow = the_workflow(workflow)
     async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
-            _only_lines(args, key, input, signal, attribute, delay, deadline, priority, reply_to)
+            _only_lines(args, key, input, signal, attribute, delay, deadline, priority, reply_to, context)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
                 await submit(engine, flow, source, json=json)
             return
@@ -189,6 +192,7 @@ async def start(
             attributes=attributes_of(attribute) or None,
             signal=None if signal is None else _first_signal(signal),
             reply_to=reply_to,
+            context=None if context is None else plain(context),
         )
         handle = await engine.start(options, *by_place, **by_name)
         await _answer(handle, wait=wait, json=json)

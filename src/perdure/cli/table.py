@@ -10,6 +10,8 @@ from rich.text import Text
 
 from perdure.cli import event_text, text
 from perdure.cli.rows import Rows
+from perdure.client.status_changes import StatusChange
+from perdure.client.trace import TracedStep
 from perdure.client.view import ProcessView, instant
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
@@ -84,6 +86,44 @@ def of_events(
             text.when(at, now),
             event_text.what(event),
             "\n".join(part for part in told if part),
+        )
+    return rows
+
+
+def of_changes(changes: Iterable[StatusChange], now: datetime, *, utc: bool) -> Rows:
+    """Changes of a process's status, one a row."""
+    rows = Rows("run", "#", "at", "", "from", "to", "by", "why")
+    for one in changes:
+        rows.add(
+            str(one.run),
+            str(one.number or ""),
+            text.clock(one.at, utc=utc),
+            text.when(one.at, now),
+            "" if one.was is None else status(one.was),
+            status(one.status),
+            one.who,
+            text.cut(one.why, 300),
+        )
+    return rows
+
+
+def of_steps(steps: Iterable[TracedStep], limit: int, *, utc: bool) -> Rows:
+    """Steps of a trace, one a row."""
+    rows = Rows("run", "#", "began", "ended", "what", "step", "status", "attempts", "arguments", "result")
+    for one in steps:
+        arguments = "" if one.arguments is None else text.cut(text.value(one.arguments, limit), limit)
+        result = "" if one.result is None else text.cut(text.value(one.result, limit), limit)
+        rows.add(
+            str(one.run),
+            str(one.number or ""),
+            "" if one.began is None else text.clock(one.began, utc=utc),
+            "" if one.ended is None else text.clock(one.ended, utc=utc),
+            one.what,
+            f"{one.name}:{one.place}",
+            one.status + (f" on {one.worker}" if one.worker and one.ended is None else ""),
+            str(one.attempts or ""),
+            arguments or (f"digest {one.digest}" if one.digest else ""),
+            text.failure(one.error, limit) if one.error is not None else result,
         )
     return rows
 

@@ -1,4 +1,4 @@
-"""The parts of a blocking engine that have verbs of their own, as queues, leaders, operations and event streams have."""
+"""The parts of a blocking engine that have verbs of their own, as queues, leaders and event streams have."""
 
 from __future__ import annotations
 

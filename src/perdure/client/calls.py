@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
@@ -39,11 +40,13 @@ class Calls(Reference):
     async def call(
         self, name: str, /, value: object, type: type[T], *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
+        context: Mapping[str, Any] | None = None,
     ) -> T: ...  # fmt: skip
     @overload
     async def call(
         self, name: str, /, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
+        context: Mapping[str, Any] | None = None,
     ) -> Any: ...  # fmt: skip
     async def call(self, name: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Ask the process a question and return the answer of its code, as ``type``.
@@ -54,9 +57,11 @@ class Calls(Reference):
 
         A call with the same ``key`` and value is not sent again: it gets the answer to the first one. After ``timeout``
         seconds (default: never) TimeoutError is raised; the question stays, and a call with the same key gets the
-        answer later. Raises CallRefused if the code refuses, CallUnanswered if the process has ended or is broken and
-        has not answered, KeyConflict if the key belongs to another question, PayloadError if a value cannot be stored
-        or decoded, InboxFull, Overloaded.
+        answer later. ``context`` is a small mapping that goes with the question: ``perdure.context()`` gives it in the
+        method of a machine, ``Call.context`` in a workflow. Raises CallRefused if the code refuses, CallUnanswered if
+        the process has ended or is broken and has not answered, KeyConflict if the key belongs to another question,
+        PayloadError if a value cannot be stored or decoded, InvalidInput if the machine's class, as it is known here,
+        has no such method, InboxFull, Overloaded.
         """
         if not isinstance(name, CallMethod):
             return await self._ask(name, *args, **kwargs)
@@ -68,8 +73,9 @@ class Calls(Reference):
     async def _ask(
         self, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
+        context: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        name, raw, key, sender = validation.call(name, value, key, who, why, origin)
+        name, raw, key, sender = validation.call(name, value, key, who, why, origin, context)
         return decoded(await self._answered(name, raw, key, sender, validation.timeout(timeout)), type)
 
     async def _answered(

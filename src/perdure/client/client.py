@@ -46,6 +46,7 @@ from perdure.errors import (
 )
 from perdure.futures import asked
 from perdure.kernel.commit import CREATED, Start, StartAnswer, StartVerdict
+from perdure.kernel.context import carrying, checked
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, id_text
 from perdure.kernel.process import Process
@@ -198,7 +199,7 @@ class Client:
         if options.key is not None:
             check_key(options.key)
         seconds = workflow.deadline if options.deadline is None else options.deadline
-        return Process(
+        process = Process(
             id=self.machine.new_id(),
             kind=workflow.name,
             key=options.key,
@@ -208,11 +209,13 @@ class Client:
             attributes=validation.attributes(options.attributes),
             priority=options.priority,
         )
+        return process if options.context is None else carrying(process, checked(options.context))
 
     def _first_message(self, process: Process, options: StartOptions) -> Message | None:
         if options.signal is None:
             return None
-        return Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *validation.first_signal(options.signal))
+        signal = validation.first_signal(options.signal, options.context)
+        return Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *signal)
 
     async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
         """Send the first signal of a start to the process that has the key already; nothing else is written then."""

@@ -17,9 +17,9 @@ from perdure.clock import Duration, microseconds
 from perdure.errors import BadRecord, ProcessNotFound
 from perdure.kernel import command, manual_result, removal, run, transition
 from perdure.kernel import repair as kernel_repair
-from perdure.kernel.checkpoint import is_checkpoint
+from perdure.kernel.checkpoint import is_checkpoint, parted
 from perdure.kernel.commit import Commit
-from perdure.kernel.edit import with_input
+from perdure.kernel.edit import fields_of, with_fields, with_input
 from perdure.kernel.event import Event
 from perdure.kernel.integrity import refuse_newer
 from perdure.kernel.message import MessageType, SendVerdict
@@ -49,7 +49,7 @@ class Commands(Orders):
     @overload
     async def signal(
         self, name: str, /, value: object = None, *, key: str | None = None, who: str = "", why: str = "",
-        origin: str = "client",
+        origin: str = "client", context: Mapping[str, Any] | None = None,
     ) -> SendVerdict: ...  # fmt: skip
     async def signal(self, name: Any, /, *args: Any, **kwargs: Any) -> SendVerdict:
         """Send a signal with a value; it waits in the inbox until the code of the process receives it.
@@ -58,7 +58,8 @@ class Commands(Orders):
         ``handle.signal(Account.close)``, with ``key``, ``who`` and ``why`` as options of the method.
 
         Of signals with the same ``key`` only the first counts. Returns DELIVERED; DUPLICATE if a signal with this key
-        was sent before; FINISHED if the process has ended. ``origin`` is recorded only with ``who`` or ``why``. Raises
+        was sent before; FINISHED if the process has ended. ``origin`` is recorded only with ``who`` or ``why``. A
+        machine's method gets the ``context`` that goes with it by ``perdure.context()``. Raises
         InboxFull, InvalidKey, and PayloadError if the value cannot be stored.
         """
         if isinstance(name, SignalMethod):
@@ -68,9 +69,9 @@ class Commands(Orders):
 
     async def _tell(
         self, name: str, value: object = None, *, key: str | None = None, who: str = "", why: str = "",
-        origin: str = "client",
+        origin: str = "client", context: Mapping[str, Any] | None = None,
     ) -> SendVerdict:  # fmt: skip
-        signal = validation.signal(name, value, key, who, why, origin)
+        signal = validation.signal(name, value, key, who, why, origin, context)
         return (await self._send(MessageType.SIGNAL, *signal)).verdict
 
     async def cancel(
@@ -242,6 +243,38 @@ class Commands(Orders):
             return with_input(row, history, raw, sender, now=now, restart=restart)
 
         await self._order(edited)
+
+    async def edit_fields(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        *,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+        **named: Any,
+    ) -> None:
+        """Give fields of a held or broken machine other values: ``handle.edit_fields(balance=120, who="ann")``.
+
+        ``values`` may name them too, also fields that are called like an option. The machine stays held or broken;
+        one event keeps the old values and the new. They are checked if this program knows the class. A method that was
+        under way when it was held, or that has failed, goes on with them from what it has recorded: if that does not
+        fit, the machine breaks, and is repaired. Raises IllegalMove if it runs, has ended or is no machine that has
+        begun; InvalidInput or PayloadError for a field that it does not have, or a value that does not fit.
+        """
+        sender = validation.sender(who, why, origin)
+        changes = validation.fields({**(values or {}), **named})
+
+        def edited(row: Process, history: Sequence[Event], now: int) -> Commit:
+            fields = fields_of(row)
+            known = self._parts.registry.versions.get((row.kind, row.code))
+            if known is not None and known.machine is not None:
+                known.machine.check_edit(fields, parted(row.state or b"")[0].form, changes)
+            else:
+                validation.known_fields(changes, fields)
+            return with_fields(row, changes, sender, now=now)
+
+        await self._order(edited, read=False)
 
     async def restart_from(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Run a step again, and all that followed it, in a new run that keeps the results before and beside it.

@@ -13,6 +13,8 @@ from perdure.client.commands import Commands
 from perdure.client.fork import forked
 from perdure.client.parts import ClientParts
 from perdure.client.results import SETTLED, outcome
+from perdure.client.status_changes import StatusChange, status_changes
+from perdure.client.trace import TracedStep, traced
 from perdure.client.values import Published
 from perdure.client.view import ProcessView, views
 from perdure.clock import Duration
@@ -34,7 +36,7 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
     Every method that reads or changes the process raises ProcessNotFound if it does not exist, or not any more.
     """
 
-    __slots__ = ("_type", "created", "key", "kind", "known", "sent")
+    __slots__ = ("_type", "created", "key", "known", "sent")
 
     def __init__(
         self,
@@ -47,10 +49,10 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         known: bool = True,
         result_type: Any = Any,
     ) -> None:
-        self._parts = parts
+        self._parts = parts  # and not by super().__init__(): a start makes one of these
         self.id_bytes = id_bytes
-        self._type = result_type
         self.kind = kind
+        self._type = result_type
         self.key = key
         self.created = created
         self.sent: SendVerdict | None = None
@@ -86,6 +88,17 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         """Read the process as it is now: its status, what it waits for, and who moves it next."""
         [seen] = await views(self._parts.store, [await self._parts.row(self.id_bytes)])
         return seen
+
+    async def statuses(self) -> Sequence[StatusChange]:
+        """Read each change of its status, in the last runs: when, from which to which, by whom and why."""
+        return await status_changes(self._parts, self.id_bytes)
+
+    async def trace(self) -> Sequence[TracedStep]:
+        """Read all steps, queued steps and children of all runs that are kept, in the order in which they ended.
+
+        Those that are open come last. See :class:`TracedStep` for what is known of each.
+        """
+        return await traced(self._parts, self.id_bytes)
 
     async def fork(
         self,

@@ -6,7 +6,7 @@ has happened. Arguments, results, errors and limits are those of the client.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -84,10 +84,11 @@ class InTransaction:
         who: str = "",
         why: str = "",
         origin: str = "client",
+        context: Mapping[str, Any] | None = None,
     ) -> SendVerdict:
         """Send a signal that arrives once the caller commits: see :meth:`Handle.signal`."""
         id = validation.reference(process)
-        signal = validation.signal(name, value, key, who, why, origin)
+        signal = validation.signal(name, value, key, who, why, origin, context)
         answer = await self._door.send(Message(self._client.machine.new_id(), id, MessageType.SIGNAL, *signal))
         validation.check_sent(answer)
         return answer.verdict

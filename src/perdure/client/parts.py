@@ -11,7 +11,7 @@ from perdure.clock import Computer
 from perdure.errors import ProcessNotFound
 from perdure.futures import OnAnswer, asked
 from perdure.kernel.commit import Commit, Start
-from perdure.kernel.message import Message, MessageType, SendAnswer
+from perdure.kernel.message import LETTERS, Message, MessageType, SendAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.loop import Outage
@@ -74,11 +74,12 @@ class ClientParts:
 class Reference:
     """One process by its id: what every method of a handle needs."""
 
-    __slots__ = ("_parts", "id_bytes")
+    __slots__ = ("_parts", "id_bytes", "kind")
 
-    def __init__(self, parts: ClientParts, id_bytes: bytes) -> None:
+    def __init__(self, parts: ClientParts, id_bytes: bytes, kind: str | None = None) -> None:
         self._parts = parts
         self.id_bytes = id_bytes
+        self.kind = kind
 
     @property
     def id(self) -> str:
@@ -88,8 +89,10 @@ class Reference:
     async def _send(
         self, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
     ) -> SendAnswer:
-        """Send the process a message; raises ProcessNotFound, InboxFull."""
+        """Send the process a message; raises ProcessNotFound, InboxFull, InvalidInput."""
         validation.outside_a_turn()
+        if self.kind is not None and type in LETTERS:
+            self._parts.registry.check_letter(self.kind, name)
         message = Message(self._parts.machine.new_id(), self.id_bytes, type, name, raw, key, sender)
         answer: SendAnswer = await asked(self._parts.doors.send, message)
         validation.check_sent(answer)

@@ -14,10 +14,11 @@ from perdure.authoring.start import NamedWorkflow, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.clock import SECOND, in_seconds, microseconds
 from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, ProcessNotFound, WorkflowMisuse
+from perdure.kernel.context import checked
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import SendAnswer, SendVerdict, call_key
-from perdure.kernel.names import DEBOUNCED, check_key, check_name, id_bytes, id_text
-from perdure.kernel.notice import refuse_address
+from perdure.kernel.names import DEBOUNCED, check_key, check_name, id_bytes, id_text, near
+from perdure.kernel.notice import refuse_reserved
 from perdure.kernel.payload import decode, encode, encode_attributes
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Process
@@ -132,13 +133,28 @@ def arguments(args: Any, kwargs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]
     return args, kwargs or {}
 
 
+def fields(given: Mapping[str, Any]) -> dict[str, msgspec.Raw]:
+    """New values of a machine's fields, as JSON; raises InvalidInput or PayloadError."""
+    if not given:
+        raise InvalidInput("no field is given. Name one and its value, like edit_fields(balance=120).")
+    return {name: msgspec.Raw(encode(value, what=f"field {name!r}")) for name, value in given.items()}
+
+
+def known_fields(given: Mapping[str, Any], stored: bytes) -> None:
+    """Raise InvalidInput if a machine, of which only the stored fields are known here, has no field of such a name."""
+    known = msgspec.json.decode(stored, type=dict[str, msgspec.Raw])
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f"the machine has no field {name!r}.{near(name, known)} Name one that it has.")
+
+
 def attributes(given: Any) -> bytes | None:
     """The JSON of search attributes; raises InvalidInput."""
     if given is None:
         return None
     if not isinstance(given, Mapping):
         raise InvalidInput(f"the attributes are {shown(given)}. Give a dict of names and single values.")
-    refuse_address(given)
+    refuse_reserved(given)
     return encode_attributes(given)
 
 
@@ -173,32 +189,40 @@ def sender(who: Any, why: Any, origin: Any) -> Sender:
     )
 
 
-def first_signal(given: Any) -> tuple[str, bytes, str | None, bytes | None]:
+def first_signal(given: Any, context: Any = None) -> tuple[str, bytes, str | None, bytes | None]:
     """The signal that comes with a start: its name, payload, key and (no) sender; raises InvalidInput."""
     if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
         raise InvalidInput(f'signal= is {shown(given)}. Give name and value, ("paid", 1299), and a key as the third.')
     name, value, *key = given
-    return signal(name, value, key[0] if key else None, "", "", "")
+    return signal(name, value, key[0] if key else None, "", "", "", context)
 
 
 def signal(
-    name: Any, value: object, key: Any, who: Any, why: Any, origin: Any
+    name: Any, value: object, key: Any, who: Any, why: Any, origin: Any, context: Any = None
 ) -> tuple[str, bytes, str | None, bytes | None]:
     """A signal's name, payload, key and sender; raises InvalidInput, InvalidKey or PayloadError."""
     check_name(name, "the signal's name")
     if key is not None:
         check_key(key, "the signal's key")
     raw = encode(value, what=f"the value of signal {name!r}")
-    return name, raw, key, sender(who, why, origin).encode() if who or why else None
+    return name, raw, key, _sent_by(who, why, origin, context)
 
 
 def call(
-    name: Any, value: object, key: Any, who: Any, why: Any, origin: Any
+    name: Any, value: object, key: Any, who: Any, why: Any, origin: Any, context: Any = None
 ) -> tuple[str, bytes, str | None, bytes | None]:
     """A call's name, payload, key (no signal can have it) and sender; raises InvalidInput, InvalidKey, PayloadError."""
     check_name(name, "the call's name")
     raw = encode(value, what=f"the value of call {name!r}")
-    return name, raw, _call_key(name, key), sender(who, why, origin).encode() if who or why else None
+    return name, raw, _call_key(name, key), _sent_by(who, why, origin, context)
+
+
+def _sent_by(who: Any, why: Any, origin: Any, context: Any) -> bytes | None:
+    """What is stored of the sender of a message; raises InvalidInput or PayloadTooLarge."""
+    text = checked(context)
+    if not (who or why):
+        return Sender(context=text).encode() if text else None
+    return replace(sender(who, why, origin), context=text).encode()
 
 
 def _call_key(name: str, key: Any) -> str | None:
@@ -220,7 +244,7 @@ def method_signal(
     options = method.settings
     if options.key is not None:
         check_key(options.key, f"the key of {method!r}")
-    told = sender(options.who, options.why, "client").encode() if options.who or options.why else None
+    told = _sent_by(options.who, options.why, "client", options.context)
     return method.shape.encode(args, kwargs), options.key, told
 
 

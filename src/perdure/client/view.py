@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, overload
 
 from perdure.errors import PerdureError
+from perdure.kernel import context
 from perdure.kernel.breaker import BREAKER_MARK, Circuit
 from perdure.kernel.checkpoint import shown
 from perdure.kernel.child import is_task
@@ -21,6 +22,7 @@ from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.stored import under_way
 from perdure.store.base import Store
 
+_RESERVED = {ATTRIBUTE, context.ATTRIBUTE}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
@@ -47,7 +49,7 @@ class ProcessView:
     move, ``since`` and ``until`` since when and until when. ``events`` counts the events of the current run,
     ``unheard`` the messages that its code has not been given yet, ``deaths`` how often a worker died that held the
     process. ``state`` is what its code has set, ``progress`` the steps under way, ``owner`` the worker that holds it,
-    ``reply_to`` the id of the process that gets its notices.
+    ``reply_to`` the id of the process that gets its notices, ``context`` what came with its start.
     """
 
     id: str
@@ -74,6 +76,7 @@ class ProcessView:
     code: str
     owner: str | None
     reply_to: str | None = None
+    context: Any = None
 
 
 def _progress(raw: bytes | None) -> dict[str, Any] | None:
@@ -84,10 +87,26 @@ def _progress(raw: bytes | None) -> dict[str, Any] | None:
 
 
 def own_attributes(attributes: Any) -> Any:
-    """The attributes that the process was given, without its reply address."""
-    if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:
+    """The attributes that the process was given, without its reply address and its context."""
+    if not isinstance(attributes, dict) or not _RESERVED & attributes.keys():
         return attributes
-    return {name: value for name, value in attributes.items() if name != ATTRIBUTE} or None
+    return {name: value for name, value in attributes.items() if name not in _RESERVED} or None
+
+
+def _context(attributes: bytes | None) -> Any:
+    text = context.of_attributes(attributes)
+    try:
+        return context.read(text) or None
+    except PerdureError:
+        return text
+
+
+def readable(raw: bytes | None) -> Any:
+    """The value of a payload for people; one that is sealed or damaged must not hide the others, and says why."""
+    try:
+        return None if raw is None else decode(raw)
+    except PerdureError as why:
+        return {"unreadable": str(why)}
 
 
 async def views(store: Store, rows: Sequence[Process]) -> list[ProcessView]:
@@ -108,13 +127,6 @@ async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
 
 def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoads = NO_QUEUES) -> ProcessView:
     """The view of a row at ``now`` (microseconds by the store's clock); ``workers`` and ``queues`` explain its wait."""
-
-    def value(raw: bytes | None) -> Any:
-        try:
-            return None if raw is None else decode(raw)
-        except PerdureError as why:  # a sealed or damaged payload must not hide the others
-            return {"unreadable": str(why)}
-
     mover = next_mover(process, now, workers, queues)
     receiver = address(process)
     return ProcessView(
@@ -133,13 +145,14 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoa
         events=process.events,
         unheard=process.inbox - process.seen,
         deaths=process.deaths + max(process.alone_deaths, 0),
-        input=value(process.input),
-        result=value(process.result),
+        input=readable(process.input),
+        result=readable(process.result),
         error=None if process.error is None else Failure.shown(process.error),
-        state=value(shown(process.state)),
+        state=readable(shown(process.state)),
         progress=_progress(process.progress),
-        attributes=own_attributes(value(process.attributes)),
+        attributes=own_attributes(readable(process.attributes)),
         code=str(process.code),
         owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),
         reply_to=None if receiver is None else id_text(receiver),
+        context=_context(process.attributes),
     )

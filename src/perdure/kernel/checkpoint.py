@@ -38,7 +38,8 @@ class Checkpoint(Struct, frozen=True, omit_defaults=True):
     It is 0 if the machine's beginning has failed: then there are no fields yet.
     ``letter`` is the inbox number of the signal or call whose method began in that very turn, 0 if none did. ``due`` is
     when the machine's timer fires (microseconds), ``form`` the version of its fields. A ``repair`` comes before all
-    that waits. With ``removal`` the timer removes the machine; one that is ``closed`` is about to go.
+    that waits. With ``removal`` the timer removes the machine; one that is ``closed`` is about to go. ``context`` is
+    that of the method which has set the timer.
     """
 
     run: int
@@ -50,6 +51,7 @@ class Checkpoint(Struct, frozen=True, omit_defaults=True):
     repair: Repair | None = None
     removal: bool = False
     closed: bool = False
+    context: str = ""
 
 
 class TimerChange(Struct, frozen=True, omit_defaults=True):

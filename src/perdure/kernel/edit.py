@@ -1,16 +1,19 @@
-"""An edit: a person gives a process another input, with which it begins, or begins again in a new run.
+"""An edit: a person gives a process another input, or the fields of a machine other values.
 
-The input of its start stays in the row, since a repeat of that start must be known again. The new one stands in what
-opens the new run, as the input of a run that continues as new does.
+With another input a process begins, or begins again in a new run. The input of its start stays in the row, since a
+repeat of that start must be known again. The new one stands in what opens the new run, as the input of a run that
+continues as new does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Raw, json, to_builtins
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
+from perdure.kernel.checkpoint import has_begun, parted, written
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
@@ -43,6 +46,35 @@ def with_input(
 def replaced(process: Process, history: Sequence[Event], input: bytes, sender: Sender, now: int) -> Commit:
     """Give a process that has not begun another input: it stays delayed or held."""
     return _waiting_on(restarted(process, history, sender, now=now, input=input), process, history, sender, now)
+
+
+def fields_of(process: Process) -> bytes:
+    """The fields of a machine that may be edited, as a JSON object; raises IllegalMove, UnreadablePayload."""
+    if process.state is None or not has_begun(process.state):
+        raise IllegalMove("only a machine has fields, once it has begun; `perdure show` says what a process is")
+    if process.status not in (Status.HELD, Status.BROKEN):
+        raise IllegalMove(
+            f"cannot edit the fields of a machine that is {process.status}: a method of it could overwrite them. Hold "
+            "it first (`perdure hold`), and resume it afterwards"
+        )
+    return parted(process.state)[1]
+
+
+def with_fields(process: Process, changes: dict[str, Raw], sender: Sender, *, now: int) -> Commit:
+    """Give fields of a held or broken machine other values; it stays as it is, until a person lets it go on."""
+    fields = json.decode(fields_of(process), type=dict[str, Raw])
+    was = {name: fields[name] for name in changes if name in fields}
+    told = to_builtins(sender) | {"fields": changes, "was": was}
+    event = Event(process.events + 1, 0, EventType.FIELDS_EDITED, now, payload=json.encode(told))
+    checkpoint, _ = parted(process.state or b"")
+    after = replace(
+        process,
+        version=process.version + 1,
+        token=process.token + 1,
+        events=event.number,
+        state=written(checkpoint, json.encode(fields | changes)),
+    )
+    return Commit(process.token, process.version, after, (event,))
 
 
 def _waiting_on(commit: Commit, process: Process, history: Sequence[Event], sender: Sender, now: int) -> Commit:

@@ -49,6 +49,8 @@ class EventType(IntEnum):
     """An attempt of a step that runs at most once is about to begin: written before it, and only for such steps."""
     RUN_RETRIED = 49
     """The run is another attempt of a workflow whose run before has failed: with that failure, and when it begins."""
+    FIELDS_EDITED = 50
+    """A person has given fields of a machine other values."""
 
 
 DELIVERED = frozenset(

@@ -39,6 +39,11 @@ def near(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {', '.join(map(repr, close))}?" if close else ""
 
 
+def no_such_method(whose: str, name: str, known: Iterable[str]) -> str:
+    """What is said of a method that is none of those which can be called or told something."""
+    return f"{whose} has no method {name!r} that can be called.{near(name, known)}"
+
+
 def _check(text: str, what: str, limit: int) -> str:
     if not isinstance(text, str):
         raise InvalidKey(f"{what} is a value of type {type(text).__name__}. Pass a text.")

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct, field, json
 from msgspec.structs import replace
 
 from perdure.errors import InvalidInput, InvalidKey
+from perdure.kernel import context
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import COMPLETED, Process, Status, merged
@@ -86,10 +87,12 @@ def unaddressed(attributes: bytes | None) -> bytes | None:
     return attributes if attributes is None or _MARK not in attributes else merged(attributes, {ATTRIBUTE: None})
 
 
-def refuse_address(attributes: Mapping[str, Any]) -> None:
-    """Raise InvalidInput if somebody's own attributes would set a reply address."""
+def refuse_reserved(attributes: Mapping[str, Any]) -> None:
+    """Raise InvalidInput if somebody's own attributes would set a reply address, or a context."""
     if ATTRIBUTE in attributes:
         raise InvalidInput(f"{ATTRIBUTE!r} is the attribute of reply addresses. Give reply_to= at the start instead.")
+    if context.ATTRIBUTE in attributes:
+        raise InvalidInput(f"{context.ATTRIBUTE!r} is the attribute of contexts. Give context= at the start instead.")
 
 
 def notices(before: Process, after: Process) -> tuple[Message, ...]:

@@ -38,11 +38,15 @@ AUTOMATIC = "automatic"
 
 
 class Sender(Struct, frozen=True, omit_defaults=True):
-    """Who asks, why, and from where (``client``, ``cli``, ``supervisor``, …): recorded with every command."""
+    """Who asks, why, and from where (``client``, ``cli``, ``supervisor``, …): recorded with every command.
+
+    The sender of a message may have a ``context``, as a JSON text.
+    """
 
     who: str = ""
     why: str = ""
     origin: str = ""
+    context: str = ""
 
     def encode(self) -> bytes:
         """The sender as the JSON that is stored."""

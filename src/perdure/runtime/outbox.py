@@ -13,6 +13,7 @@ from perdure import limits
 from perdure.clock import Computer, microseconds
 from perdure.kernel import child, notice
 from perdure.kernel.commit import Commit, Start
+from perdure.kernel.context import carrying
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
@@ -162,7 +163,10 @@ class Outbox:
             key = parent.idempotency_key(ask)
             if isinstance(ask, UndoAsk):
                 ask.undoes = parent.idempotency_key(ask.owed.ask)
-            self._starts.append(Start(ask.asked.process(id, ask, parent.process, key, parent.at)))
+            process = ask.asked.process(id, ask, parent.process, key, parent.at)
+            if parent.loop.context is not None:
+                process = carrying(process, parent.loop.context)
+            self._starts.append(Start(process))
             begun = child.ChildBegun(id_text(id), _goes_on(ask), _stop(ask) is child.terminate).encode()
             type, at, digest = EventType.CHILD_STARTED, parent.at, ask.digest
             parent.note(type, at, begun, name=ask.name, place=ask.place, digest=digest)
@@ -312,7 +316,8 @@ def _portion(sizes: Iterable[int]) -> int:
 
 def _signal(parent: OutboxOwner, signal: OutgoingSignal) -> Message:
     """The message of a signal, whose id follows from its place: the receiver knows it if it is sent again."""
-    sender = Sender(who=f"process {id_text(parent.process.id)}", origin="workflow")
+    who = f"process {id_text(parent.process.id)}"
+    sender = Sender(who, origin="workflow", context=signal.context or "")
     run = parent.steps.first_run((" tell", signal.place))
     key = f"{run}/{signal.place}".encode()
     id = blake2b(key, digest_size=16, key=parent.process.id, person=b"tell").digest()

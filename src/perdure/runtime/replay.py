@@ -120,6 +120,8 @@ class Replay:
         if event.message is not None:
             message = self.letters[event.message]
             if event.type is EventType.MESSAGE_RECEIVED:
+                if message.sender is not None:
+                    loop.heard_from(message.number, message.sender)
                 loop.message(message.type, message.name, message.payload, message.number)
             else:
                 loop.child_ended(event.place, event.name, event.digest, message.type, message.payload)

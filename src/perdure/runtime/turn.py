@@ -9,9 +9,11 @@ from perdure import limits
 from perdure.kernel import message as messages
 from perdure.kernel.child import ANSWERS, ORDERS
 from perdure.kernel.command import until_of
+from perdure.kernel.context import of_attributes
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import LettersWanted, Message, MessageType
+from perdure.kernel.message import LettersWanted, Message, MessageType, call_text
+from perdure.kernel.payload import digest as digest_of
 from perdure.runtime import compensation, published
 from perdure.runtime.inbox import FoundLetters
 from perdure.runtime.instance import Instance
@@ -31,6 +33,8 @@ def begin(instance: Instance, input: bytes = b"", *, ours: bool = False, not_bef
     """
     workflow, loop = instance.workflow, instance.loop
     args, kwargs = workflow.shape.decode(input or instance.process.input, ours=ours)
+    if instance.process.attributes is not None:
+        loop.context = of_attributes(instance.process.attributes)
     if not_before > instance.at:
         loop.begin(partial(at_its_time, loop, not_before, workflow.function), args, kwargs, workflow.shape)
     elif workflow.machine is None:
@@ -110,7 +114,9 @@ def _receive(instance: Instance, message: Message) -> None:
         ask = None if message.sender is None else _awaited(instance, message)
         _deliver_answer(instance, _of_a_child(instance, message) if ask is None else ask, message)
     elif message.type not in ORDERS:
-        _receive_letter(instance, message)
+        machine = instance.loop.machine
+        if machine is None or machine.knows(message.name) or not _in_vain(instance, message):
+            _receive_letter(instance, message)
     elif message.number <= instance.inbox.void:  # it was meant for an earlier run
         _deliver_answer(instance, None, message)
     else:
@@ -174,6 +180,8 @@ def _receive_letter(instance: Instance, message: Message) -> None:
         _record_letter(instance, number, message.name)
     else:
         instance.inbox.leave(number, instance.process)
+    if message.sender is not None:
+        instance.loop.heard_from(number, message.sender)
     instance.loop.message(message.type, message.name, message.payload, number, recorded=awaited)
 
 
@@ -183,6 +191,27 @@ def _record_letter(instance: Instance, number: int, name: str) -> None:
     instance.inbox.received(number, instance.number, instance.at)
     if instance.loop.machine is not None:
         instance.inbox.called(instance.at)
+
+
+def _in_vain(instance: Instance, message: Message) -> bool:
+    """Refuse a call of a method that the machine does not have, unless the method under way waits for that name.
+
+    A signal of such a name stays in the inbox: the class of a newer worker may have the method.
+    """
+    box = instance.loop.mailboxes.get(message.name)
+    if box is not None and box.awaited:
+        return False
+    text = instance.loop.machine.without(message.name)
+    if message.type is not MessageType.CALL:
+        instance.loop.machine.warn(message.name, text)
+        return False
+    refusal, answer = Failure(type="NoSuchMethod", message=text), call_text(message.name, message.number)
+    digest = digest_of(message.payload)
+    instance.note(
+        EventType.CALL_REFUSED, instance.at, refusal.encode(), name=answer, digest=digest, message=message.number
+    )
+    instance.inbox.consume(message.number, instance.number)
+    return True
 
 
 def wanted(instance: Instance) -> list[LettersWanted]:

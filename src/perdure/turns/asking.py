@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from perdure.kernel.context import of_sender
 from perdure.turns import saga
 from perdure.turns.ask import Ask, promised, when_resolved
 from perdure.turns.bare_loop import BareLoop, TurnTask, current_task
@@ -39,6 +40,7 @@ class OutgoingSignal(Struct, frozen=True, gc=False):
     name: str
     payload: bytes
     key: str | None
+    context: str | None = None
 
 
 class Outputs:
@@ -70,11 +72,13 @@ class AskingLoop(BareLoop):
     is what runs a machine's methods. ``received`` are numbers and names of the letters that the code has received and
     the history does not have yet; letters up to the number ``backlog`` may wait in the store. While a history is
     replayed, ``past`` is the number of the recorded turn, if there is one, and ``fired`` are the places of the recorded
-    timers.
+    timers. ``context`` is the text of the context in which the code runs, ``contexts`` are those that came with
+    letters, by their numbers.
     """
 
     __slots__ = (
-        "_asks", "_chance", "_outputs", "backlog", "cancelled", "error", "finished", "fired", "late", "machine",
+        "_asks", "_chance", "_outputs", "backlog", "cancelled", "context", "contexts",
+        "error", "finished", "fired", "late", "machine",
         "mailboxes", "notes", "open", "past", "patches", "publications", "received", "renewal", "result", "runs",
         "saga", "seed", "shape", "state", "stopping", "unwanted",
     )  # fmt: skip
@@ -107,6 +111,8 @@ class AskingLoop(BareLoop):
         self.publications: Publications | None = None
         self.notes = False
         self.machine: Any = None
+        self.context: str | None = None
+        self.contexts: dict[int, str] | None = None
         self._chance: Random | None = None
 
     # -- what the runtime takes --------------------------------------------------------------------------------------
@@ -216,6 +222,17 @@ class AskingLoop(BareLoop):
         """Send a signal with the commit of this turn; an evicted process sends nothing."""
         if not self.dead:
             self._others().outgoing.append(signal)
+
+    def heard_from(self, number: int, sender: bytes) -> None:
+        """Keep the context that came with the letter of that number, if one did."""
+        text = of_sender(sender)
+        if text is not None:
+            self.contexts = self.contexts or {}
+            self.contexts[number] = text
+
+    def take_context(self, number: int) -> str | None:
+        """The context that came with the letter of that number, which the code receives now."""
+        return None if self.contexts is None else self.contexts.pop(number, None)
 
     def receive(self, number: int, name: str) -> None:
         """Note that the code has received a letter that the history does not have yet."""

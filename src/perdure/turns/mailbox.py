@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ge
 from perdure import limits
 from perdure.errors import PayloadError, UnreadablePayload, WorkflowMisuse
 from perdure.kernel import payload
+from perdure.kernel.context import read
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import call_text
@@ -130,7 +131,7 @@ class Mailbox:
             if not asked and wanted is None:
                 return payload.decode(letter, type, what=f"signal {self.name!r}")
             what = f"{'call' if asked else 'signal'} {self.name!r}"
-            call: Call[Any] = Call(loop, self, number if asked else 0, letter)
+            call: Call[Any] = Call(loop, self, number if asked else 0, letter, loop.take_context(number))
             try:
                 call.value = payload.decode(letter, type if wanted is None else wanted[0], what=what)
             except PayloadError as error:
@@ -201,12 +202,15 @@ class Call(Generic[T]):
     A signal of that name is received like a call whose sender does not wait.
     """
 
-    __slots__ = ("_digest", "_loop", "_mailbox", "_number", "answered", "value")
+    __slots__ = ("_context", "_digest", "_loop", "_mailbox", "_number", "answered", "value")
 
     value: T
 
-    def __init__(self, loop: AskingLoop, mailbox: Mailbox, number: int, letter: bytes) -> None:
+    def __init__(
+        self, loop: AskingLoop, mailbox: Mailbox, number: int, letter: bytes, context: str | None = None
+    ) -> None:
         self.answered = False
+        self._context = context
         self._loop = loop
         self._mailbox = mailbox
         self._number = number
@@ -233,6 +237,11 @@ class Call(Generic[T]):
             self._tell(EventType.CALL_REFUSED, Failure.of(answer).encode())
         else:
             self.answer_raw(payload.encode(answer, what=f"the answer to the call {self._mailbox.name!r}"))
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context that came with it, empty if none did; raises UnreadablePayload."""
+        return read(self._context)
 
     @property
     def asked(self) -> bool:

@@ -12,7 +12,7 @@ from perdure.errors import PayloadTooLarge
 from perdure.kernel import payload
 from perdure.kernel.event import EventType
 from perdure.kernel.names import check_name
-from perdure.kernel.notice import refuse_address
+from perdure.kernel.notice import refuse_reserved
 from perdure.turns.current import turn_for
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def set_attributes(values: Mapping[str, Any] | None = None, /, **named: Any) -> 
     loop = turn_for("set_attributes")
     changes = {**(values or {}), **named}
     publications = publications_of(loop)
-    refuse_address(changes)
+    refuse_reserved(changes)
     together = publications.attributes | changes
     payload.encode_attributes(together)
     if not loop.dead:

@@ -66,15 +66,16 @@ def tell(process: str, name: str, value: Any = None, *, key: str | None = None) 
     """Send a signal to another process, by its id: it leaves with the commit of this turn, and is sent once.
 
     There is no answer: a process that has ended, or does not exist, does not hear it. ``key`` is a de-duplication key
-    of the sender's own, unique per receiver. Raises InvalidKey, PayloadError, WorkflowMisuse.
+    of the sender's own, unique per receiver. The context in which the code runs goes with it. Raises InvalidKey,
+    PayloadError, WorkflowMisuse.
     """
     loop = turn_for("tell")
     target = id_bytes(process)
     check_name(name, "the name of the signal")
     if key is not None:
         check_key(key, "the key of the signal")
-    signal = OutgoingSignal(loop.place(" tell"), target, name, payload.encode(value, what=f"signal {name!r}"), key)
-    loop.send(signal)
+    raw = payload.encode(value, what=f"signal {name!r}")
+    loop.send(OutgoingSignal(loop.place(" tell"), target, name, raw, key, loop.context))
 
 
 def set_state(value: Any) -> None:

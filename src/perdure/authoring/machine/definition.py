@@ -7,19 +7,26 @@ from types import FunctionType
 from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
 import msgspec
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Raw, Struct, json
 from msgspec import field as struct_field
 
 from perdure.authoring.definitions import name_of, origin_of
 from perdure.authoring.machine.life import Life
-from perdure.authoring.machine.method import CallMethod, InitMethod, Method, SignalMethod, TimerMethod, without_self
+from perdure.authoring.machine.method import (
+    CallMethod,
+    InitMethod,
+    Method,
+    SignalMethod,
+    TimerMethod,
+    without_self,
+)
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Duration
-from perdure.errors import DefinitionError, PayloadError
+from perdure.errors import DefinitionError, InvalidInput, PayloadError
 from perdure.kernel import payload
 from perdure.kernel.call_shape import CallShape
 from perdure.kernel.checkpoint import MARK
-from perdure.kernel.names import check_name
+from perdure.kernel.names import check_name, near, no_such_method
 from perdure.kernel.process import Process
 from perdure.kernel.reading import checked_type, plain_kinds
 
@@ -210,6 +217,19 @@ class MachineWorkflow(Workflow[..., Any]):
         """Whether a machine leaves memory as soon as it only waits."""
         passive: bool = entity._is_passive()
         return passive
+
+    def check_edit(self, fields: bytes, form: int, changes: dict[str, Raw]) -> None:
+        """Raise InvalidInput or PayloadError if the class has no such fields, or they could not have these values."""
+        for name in changes:
+            if name not in self.types:
+                what = self.type.__qualname__
+                raise InvalidInput(f"{what} has no field {name!r}.{near(name, self.types)} Name one that it has.")
+        if form == self.form:
+            self.entity(json.encode(json.decode(fields, type=dict[str, Raw]) | changes), form)
+
+    def without(self, name: str) -> str:
+        """What is said of a method that cannot be called, since the class has none of that name."""
+        return no_such_method(self.type.__qualname__, name, self.letters)
 
     # -- running -----------------------------------------------------------------------------------------------------
 

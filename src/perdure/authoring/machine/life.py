@@ -16,6 +16,7 @@ from perdure.clock import microseconds
 from perdure.errors import PayloadError, WorkflowMisuse
 from perdure.kernel.checkpoint import Checkpoint, Repair, TimerChange, parted, written
 from perdure.kernel.failure import Failure
+from perdure.kernel.names import id_text
 from perdure.kernel.notice import SIGNAL
 from perdure.kernel.policy import ANY
 from perdure.kernel.process import Process
@@ -42,11 +43,14 @@ class Life:
     under way the machine is ``closed``: it hears nothing more, until it is ``gone``. ``changes`` are the timers that
     were replaced or cancelled, to be noted in the history. ``state`` is the one of a flow in which steps are asked for,
     ``once`` says that these run at most once, ``revival_delay`` when they go on after the loss of their worker.
+    ``context`` is that of the method which has set the timer.
     """
 
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
         self._kind = kind
         self._run = process.run
+        self._id = process.id
+        self._strange: set[str] = set()
         self._state = process.state
         self._turns = -1  # the turn of a process' first run of code has the number 0
         self._entity: Any = None
@@ -68,6 +72,7 @@ class Life:
         self.method = 0
         self.letter = 0
         self.due: int | None = None
+        self.context: str | None = None
         self.removal = False
         self.closed = False
         self.gone = False
@@ -81,6 +86,20 @@ class Life:
     def passive(self) -> bool:
         """Whether the machine leaves memory as soon as it only waits."""
         return self._entity is not None and self._kind.is_passive(self._entity)
+
+    def knows(self, name: str) -> bool:
+        """Whether the class has a method of that name, to be called or told."""
+        return name in self._kind.letters
+
+    def without(self, name: str) -> str:
+        """What is said of a name that it does not know."""
+        return self._kind.without(name)
+
+    def warn(self, name: str, text: str) -> None:
+        """Write to the log, once for each name, that a signal of that name waits."""
+        if name not in self._strange:
+            self._strange.add(name)
+            log.warning("a signal waits in the inbox of process %s: %s", id_text(self._id), text)
 
     def act(
         self,
@@ -124,6 +143,7 @@ class Life:
             if self.closed:
                 arrivals = Arrivals(loop, ())
             arrival = await arrivals.next(loop, self.due)
+            loop.context = self.context if arrival is None else loop.take_context(arrival[1][1])
             if arrival is None:
                 self.due = None
                 if self.closed:
@@ -224,7 +244,7 @@ class Life:
         if self.due is not None and (self.due, self.removal) != (self._due, self._removal):
             self.changes.append(TimerChange(method.name, self.due, self.removal, self._due, self._removal))
             loop.notes = True
-        self.due, self.removal = self._due, self._removal
+        self.due, self.removal, self.context = self._due, self._removal, loop.context
         if self._closed:
             self._close(loop)
 
@@ -261,6 +281,7 @@ class Life:
         except Exception as error:  # the class has changed, or its upgrade raises: nothing of the machine is lost
             raise Broken(Failure.of(error)) from error
         self.due, self.removal, self.closed = checkpoint.due, checkpoint.removal, checkpoint.closed
+        self.context, loop.context = checkpoint.context or None, None
         if checkpoint.run != self._run:
             raise Renewal(self._kind.shape.encode(args, kwargs))
         self.method = checkpoint.method - 1
@@ -281,7 +302,9 @@ class Life:
 
     def _written(self, run: int, turn: int, method: int, letter: int) -> bytes:
         """The state of the machine, as it stands there."""
-        here = Checkpoint(run, turn, method, letter, self.due, self._kind.form, None, self.removal, self.closed)
+        context = "" if self.due is None or self.context is None else self.context
+        form = self._kind.form
+        here = Checkpoint(run, turn, method, letter, self.due, form, None, self.removal, self.closed, context)
         return written(here, self._fields)
 
     def _is_long(self, loop: AskingLoop) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -29,6 +29,7 @@ class SendOptions(Struct, frozen=True):
     timeout: Duration | None = None
     who: str = ""
     why: str = ""
+    context: Mapping[str, Any] | None = None
 
 
 class Method(Generic[P, R]):
@@ -65,15 +66,24 @@ class Method(Generic[P, R]):
         """The method itself on the class, the bound function on an object."""
         return self if instance is None else self.function.__get__(instance, owner)
 
-    def options(self: M, *, key: str | None = None, timeout: Duration | None = None, who: str = "", why: str = "") -> M:
+    def options(
+        self: M,
+        *,
+        key: str | None = None,
+        timeout: Duration | None = None,
+        who: str = "",
+        why: str = "",
+        context: Mapping[str, Any] | None = None,
+    ) -> M:
         """The same with options for one call or signal: ``handle.call(Account.deposit.options(key="t-1"), 500)``.
 
         ``key`` is the caller's own id: of those with one key only the first counts. After ``timeout`` seconds a call
-        raises TimeoutError. ``who`` asks and ``why`` is recorded.
+        raises TimeoutError. ``who`` asks and ``why`` is recorded. ``context`` is a small mapping that the method gets
+        by ``perdure.context()``, and that goes on from there.
         """
         same = object.__new__(type(self))
         same.__dict__.update(self.__dict__)
-        same.settings = SendOptions(key, timeout, who, why)
+        same.settings = SendOptions(key, timeout, who, why, context)
         return same
 
 

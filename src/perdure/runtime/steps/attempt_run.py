@@ -171,6 +171,7 @@ class AttemptRun:
                 connection=None if self.transaction is None else self.transaction.connection,
                 show=self.publish,
                 engine=self.agent.engine,
+                context=instance.loop.context,
             )
         return self.attempt
 

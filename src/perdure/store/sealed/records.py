@@ -5,11 +5,14 @@ A payload that cannot be opened is handed on as it is, with the reason.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from typing import Any, TypeVar
 
+from msgspec import json
 from msgspec.structs import replace
 
 from perdure.errors import BadRecord, PerdureError, StoreUnavailable, UnreadablePayload
+from perdure.kernel import context
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event
@@ -62,6 +65,10 @@ class RecordSealer:
 
     def message(self, message: Message) -> Message:
         """A message; its blobs belong to the process to which it is sent."""
+        sender = message.sender
+        if sender is not None and context.of_sender(sender) is not None:
+            slot = seal.of_letter_context(message)
+            message = replace(message, sender=self._hidden(sender, context.FIELD, slot))
         return replace(message, payload=self._close(message.process, seal.of_message(message), message.payload))
 
     def renewal(self, renewal: LeaseRenewal) -> LeaseRenewal:
@@ -80,7 +87,17 @@ class RecordSealer:
                 closed[name] = bytes(plain) or None
             elif plain is not None or (self.seal.hides and seal.OF_AN_END.get(process.status) == name):
                 closed[name] = self._close(process.id, seal.of_field(name, process), plain)
+        shown = process.attributes
+        if shown is not None and context.of_attributes(shown) is not None:
+            closed["attributes"] = self._hidden(shown, context.ATTRIBUTE, seal.of_context(process))
         return replace(process, **closed) if closed else process
+
+    def _hidden(self, raw: bytes, name: str, slot: PayloadSlot) -> bytes:
+        """Attributes, or a sender, with the context in them sealed; one that could not be opened stays as it is."""
+        text: str = json.decode(raw)[name]
+        if context.is_open(text):
+            text = b64encode(self.seal.close(text.encode(), slot)).decode()
+        return context.with_text(raw, name, text)
 
     def _events(self, process: Process, events: tuple[Event, ...]) -> tuple[Event, ...]:
         return tuple(self._event(event, process.id, process.run) for event in events)
@@ -137,7 +154,18 @@ class RecordOpener:
             raw = getattr(process, name)
             if raw is not None or seal.OF_AN_END.get(process.status) == name:
                 opened[name] = self._open(raw, id, seal.of_field(name, process), f"the {name}").plain
+        hidden = process.attributes
+        if hidden is not None and context.of_attributes(hidden) is not None:
+            opened["attributes"] = self._shown(hidden, context.ATTRIBUTE, id, seal.of_context(process))
         return replace(process, **opened)
+
+    def _shown(self, raw: bytes, name: str, process: bytes, slot: PayloadSlot) -> bytes:
+        """Attributes, or a sender, with the context in them opened; one that cannot be opened stays as it is."""
+        text: str = json.decode(raw)[name]
+        sealed = text.encode() if context.is_open(text) else b64decode(text)
+        plain = self._open(sealed, process, slot, "the context").plain
+        known = plain is not None and not isinstance(plain, Undecodable)
+        return context.with_text(raw, name, plain.decode()) if known and plain else raw
 
     def event(self, event: Event, process: bytes, run: int) -> Event:
         """An event, with the digest that was hidden in it."""
@@ -151,7 +179,10 @@ class RecordOpener:
         """A message."""
         what = f"message {message.number}"
         opened = self._open(message.payload, message.process, seal.of_message(message), what)
-        return replace(message, payload=opened.plain)
+        sender = message.sender
+        if sender is not None and context.of_sender(sender) is not None:
+            sender = self._shown(sender, context.FIELD, message.process, seal.of_letter_context(message))
+        return replace(message, payload=opened.plain, sender=sender)
 
     def _open(self, raw: bytes | None, process: bytes, slot: PayloadSlot, what: str) -> Opened:
         """Open a payload; None, for no payload, is valid unless all must be sealed."""

@@ -242,6 +242,16 @@ def of_message(message: Message) -> PayloadSlot:
     return PayloadSlot(b"message\0" + message.process + message.id, says)
 
 
+def of_context(process: Process) -> PayloadSlot:
+    """Where the context of a process is kept."""
+    return PayloadSlot(_field("context", process.id))
+
+
+def of_letter_context(message: Message) -> PayloadSlot:
+    """Where the context that came with a message is kept."""
+    return PayloadSlot(b"context\0" + message.process + message.id)
+
+
 def _number(number: int) -> bytes:
     """A number of a row as 8 bytes; one that is too large, as in no row of ours, gives another context too."""
     if -(1 << 63) <= number < 1 << 63:

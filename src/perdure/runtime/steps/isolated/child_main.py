@@ -164,6 +164,7 @@ class OrderedAttempt:
             last_progress=payload.decode(bytes(order.last_progress)),
             undoes=order.undoes,
             show=_nowhere,
+            context=order.context,
         )
 
     def itself(self) -> Attempt:

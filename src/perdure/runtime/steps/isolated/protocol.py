@@ -38,6 +38,7 @@ class Order(Struct, omit_defaults=True):
     timeout: float
     last_progress: Raw
     undoes: str | None = None
+    context: str | None = None
 
 
 class ChildReady(Struct, tag=True):
@@ -100,6 +101,7 @@ def order(step: AskedStep, args: bytes, attempt: Attempt, timeout: float) -> byt
             timeout=timeout,
             last_progress=Raw(payload.encode(attempt.last_progress)),
             undoes=attempt.undoes,
+            context=attempt._context,
         )
     )
 
