@@ -169,7 +169,7 @@ class Scheduler:
             instance.handed_over(commit)
             self._write(instance, commit)
             return
-        outcome = turn_commit.outcome(instance, self.time, self.hold)
+        outcome = turn_commit.outcome(instance, self.time, self.hold, written)
         if outcome.status is RUNNING and not loop.finished:
             if instance.number >= limits.HISTORY_WARN_EVENTS:
                 outcome = turn_commit.limited(instance, outcome)
