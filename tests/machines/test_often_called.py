@@ -8,8 +8,9 @@ import pytest
 
 from perdure import limits
 from perdure.client import calls
+from perdure.testing.faults import Gate
 from tests.machines.account import Account
-from tests.runtime.conftest import LIMIT, Open
+from tests.runtime.conftest import LIMIT, Open, until
 
 
 async def test_our_own_worker_hears_calls_and_tells_answers_without_a_query(opened: Open) -> None:
@@ -63,3 +64,18 @@ async def test_an_answer_that_was_written_while_its_process_was_let_go_is_found(
     monkeypatch.setattr(engine.parts.answers, "told", lambda id, events: None)
     monkeypatch.setattr(engine.parts.local, "holds", lambda id: True)
     assert await asyncio.wait_for(ann.call(Account.deposit, 1), LIMIT) == 1
+
+
+async def test_what_others_have_sent_before_is_heard_before_what_was_sent_from_here(opened: Open) -> None:
+    engine, store = await opened(work=True)
+    other, _ = await opened()
+    ann = await engine.start(Account.opened, "Ann")
+    for cents in (1, 2):
+        assert await ann.call(Account.deposit, 1) == cents
+    unread = store.before = Gate("messages")
+    afar = asyncio.create_task(other.process(ann.id).call(Account.deposit, 1))
+    await asyncio.wait_for(unread.reached.wait(), LIMIT)
+    near = asyncio.create_task(ann.call(Account.deposit, 1))
+    await until(lambda: engine.parts.answers.open)
+    unread.open.set()
+    assert (await afar, await near) == (3, 4)
