@@ -61,7 +61,8 @@ async def test_an_answer_that_was_written_while_its_process_was_let_go_is_found(
     monkeypatch.setattr(limits, "POLL_SECONDS", 0.05)
     engine, _ = await opened(work=True)
     ann = await engine.start(Account.opened, "Ann")
-    monkeypatch.setattr(engine.parts.answers, "told", lambda id, events: None)
+    assert engine.worker is not None
+    monkeypatch.setattr(engine.worker.scheduler.events, "answered", lambda id, events: None)
     monkeypatch.setattr(engine.parts.local, "holds", lambda id: True)
     assert await asyncio.wait_for(ann.call(Account.deposit, 1), LIMIT) == 1
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from perdure import Retry, machine, step, workflow
+from perdure import Retry, limits, machine, step, workflow
 from perdure.engine import Engine
 from perdure.errors import CallUnanswered, Unavailable
 from perdure.kernel.process import Status
@@ -70,6 +70,15 @@ async def writer(book: str, name: str, calls: int, seconds: float, together: boo
 
 async def offices(cluster: Cluster) -> None:
     """Some books, some writers of each; at the end each name stands once, where its writer was told that it stands."""
+    before = limits.FOLDED_TURNS, limits.FOLDED_RECORDS
+    limits.FOLDED_TURNS, limits.FOLDED_RECORDS = cluster.pick(((200, 1_000), (4, 1_000), (15, 10)))
+    try:
+        await _written(cluster)
+    finally:
+        limits.FOLDED_TURNS, limits.FOLDED_RECORDS = before
+
+
+async def _written(cluster: Cluster) -> None:
     Office.cluster = cluster
     books = [await cluster.client.start(Book.opened) for _ in range(cluster.pick((1, 2)))]
     person = asyncio.create_task(_lets_go_on(cluster, books))
