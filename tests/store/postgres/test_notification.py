@@ -123,11 +123,16 @@ async def test_a_refused_commit_tells_nobody_anything(trial: Trial, ear: Ear) ->
 async def test_however_many_have_published_at_once_each_is_named(trial: Trial, postgres: PostgresGround) -> None:
     ids = [trial.process().id for _ in range(450)]
     heard: list[Notification] = []
-    stop = trial.store.watch(heard.append)
+    whole = asyncio.Event()
+
+    def hear(notification: Notification) -> None:
+        heard.append(notification)
+        if sum(len(one.published) for one in heard) >= len(ids):
+            whole.set()
+
+    stop = trial.store.watch(hear)
     await postgres.outside.execute("SELECT perdure.tell_published($1)", [UUID(bytes=id) for id in ids])
-    async with asyncio.timeout(20):
-        while sum(len(one.published) for one in heard) < len(ids):
-            await asyncio.sleep(0.002)
+    await asyncio.wait_for(whole.wait(), 20)
     stop()
     assert [id for one in heard for id in one.published] == ids
     assert not any(one.some_published for one in heard) and len(heard) == 3
