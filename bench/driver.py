@@ -37,6 +37,7 @@ class Task:
     histories: list[int] = field(default_factory=list)  # events of the processes that W15 and W19 wake
     begin: float = 0.0  # when the engines of W17 begin together, seconds since 1970
     worker: int = 0  # the OS process of the worker that W15 watches
+    old: str = ""  # the machine of W20 that has a million calls behind it
     parent: int = 0  # the OS process that a worker must not outlive
 
     @property

@@ -308,6 +308,13 @@ async def families(task: Task) -> dict[str, Any]:
         return answer | {"few_per_s": rates[0], "ratio": rates[1] / rates[0]}
 
 
+async def seed_machine(task: Task) -> dict[str, Any]:
+    """See ours_machines."""
+    from bench import ours_machines
+
+    return await ours_machines.seed(task)
+
+
 async def machines(task: Task) -> dict[str, Any]:
     """W20; imported when it is run, since other roles are run with older engines, which have none of this."""
     from bench import ours_machines
@@ -348,6 +355,7 @@ if __name__ == "__main__":
             "seed_wakes": ours_wakes.seed_wakes,
             "w19": ours_wakes.wakes_in_turn,
             "w20": machines,
+            "seed_machine": seed_machine,
             "w21": schedules,
         }
     )

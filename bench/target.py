@@ -182,7 +182,7 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
             2,
         ),
         at_most(who, "100,000 schedules due at one instant: the last began s after", "w21", "last_s", 60, 1),
-        at_most(who, "a call to a machine with 20,000 behind it, × a young one", "w20", "ratio", 1.25, 2),
+        at_most(who, "a call to a machine with 1,000,000 behind it, × a young one", "w20", "ratio", 1.25, 2),
         at_least(who, "20,000 by start_many, × a closed loop", "w18", "ratio", 0.95, 2),
     ]
 

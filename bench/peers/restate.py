@@ -67,6 +67,17 @@ async def slow_order(ctx: restate.Context, asked: dict[str, Any]) -> int:
     return int(asked["steps"])
 
 
+meter = restate.VirtualObject("meter")
+
+
+@meter.handler()
+async def add(ctx: restate.ObjectContext, amount: int) -> int:
+    """Count, and tell the sum."""
+    count = (await ctx.get("count") or 0) + amount
+    ctx.set("count", count)
+    return count
+
+
 class Ports:
     """The loopback ports of one run, kept in a file so that every role of the run finds them."""
 
@@ -119,7 +130,7 @@ async def serve_endpoint(task: Task) -> None:
     config.keep_alive_max_requests = 2147483647
     config.keep_alive_timeout = 2147483647
     asyncio.get_running_loop().call_later(0.5, ready)
-    await serve(restate.app(services=[service]), config)  # type: ignore[arg-type]
+    await serve(restate.app(services=[service, meter]), config)  # type: ignore[arg-type]
 
 
 def start_endpoint(task: Task) -> subprocess.Popen[bytes]:
@@ -284,6 +295,46 @@ async def other_worker(task: Task) -> dict[str, Any]:
         return watch.rate(task.n, "processes") | spread(await measure_latency(session, task, 100))
 
 
+async def add_to(session: aiohttp.ClientSession, task: Task, key: str) -> None:
+    """Call the virtual object of that key."""
+    address = f"http://127.0.0.1:{Ports(task).ingress}/meter/{key}/add"
+    async with session.post(address, json=1) as answer:
+        await answer.read()
+        if answer.status >= 300:
+            raise RuntimeError(f"Restate answered {answer.status}")
+
+
+async def add_often(session: aiohttp.ClientSession, task: Task, n: int, objects: int) -> None:
+    """Call so many virtual objects by turns, with 128 clients."""
+    left = iter(range(n))
+
+    async def one() -> None:
+        for i in left:
+            await add_to(session, task, str(i % objects))
+
+    await asyncio.gather(*(one() for _ in range(CLIENTS)))
+
+
+async def virtual_objects(task: Task) -> dict[str, Any]:
+    """W20: calls to 1,000 virtual objects, to one, and one at a time."""
+    await alone(task)
+    async with client() as session:
+        objects = min(1_000, task.n)
+        await add_often(session, task, objects, objects)
+        watch = Stopwatch()
+        await add_often(session, task, task.n, objects)
+        answer = watch.rate(task.n, "calls")
+        watch = Stopwatch()
+        await add_often(session, task, task.n // 4, 1)
+        answer["one_per_s"] = watch.rate(task.n // 4, "calls")["calls_per_s"]
+        times: list[float] = []
+        for _ in range(200):
+            begun = time.perf_counter()
+            await add_to(session, task, "idle")
+            times.append(time.perf_counter() - begun)
+        return answer | spread(times)
+
+
 if __name__ == "__main__":
     main(
         {
@@ -297,5 +348,6 @@ if __name__ == "__main__":
             "submit": submit,
             "outcome": outcome,
             "w10": other_worker,
+            "w20": virtual_objects,
         }
     )

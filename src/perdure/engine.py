@@ -295,10 +295,10 @@ class _OwnWorker:
         worker = self._engine.worker
         return worker is not None and process in worker.scheduler.instances
 
-    def sent(self, answer: SendAnswer) -> None:
-        """Let our worker read the message now if it holds the process, or claim the process if no worker holds it."""
+    def sent(self, message: Message, answer: SendAnswer) -> None:
+        """Let our worker hear the message now if it holds the process, or claim the process if no worker holds it."""
         worker = self._engine.worker
-        if worker is not None:
+        if worker is not None and not worker.handed(message, answer):
             worker.sent(answer.process, answer.owner)
 
     def taken(self, process: bytes, token: int | None) -> None:

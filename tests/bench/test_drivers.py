@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench import backlog, contestant, ours_wakes, payload, recovery, several, workload
+from bench import backlog, contestant, old_machine, ours_wakes, payload, recovery, several, workload
 from bench.contestant import Contestant
 from bench.database import Cluster
 from bench.driver import Task, note_effect
@@ -65,6 +65,7 @@ def test_starting_many_is_measured_against_a_closed_loop(ours: Contestant, clust
 def test_calls_to_machines_are_measured(ours: Contestant, cluster: Cluster) -> None:
     measured = workload.ALL["w20"].measure(ours, cluster, 400)
     assert figures("w20") <= set(measured)
+    assert measured["behind"] == 400 * old_machine.TIMES, "the old one has answered as many calls as its row counts"
     assert min(measured[figure] for figure in figures("w20")) > 0
 
 

@@ -20,6 +20,8 @@ SCENE = "tests.simulator.scene:scene"
 APART = (
     "core_at_most_once:payrolls",
     "core_breakers:outages",
+    "core_callers:offices",
+    "core_changes:meddling",
     "core_damage:damaging",
     "core_failover:failing_over",
     "core_debounce:issues",

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
-from perdure.kernel.message import Message
+from perdure.kernel.message import DELIVERED, LETTERS, Message, SendAnswer
 from perdure.kernel.names import id_bytes, id_text
 from perdure.testing.simulator import Cluster, Violation
 from perdure.testing.simulator.life import Life
@@ -39,6 +39,8 @@ class Hearing:
             self._claimed(life, answer.claimed)
         elif door == "messages":
             self._read(life, answer)
+        elif door == "send":
+            self._sent(life, asked[0], answer)
         elif door == "commit":
             self._committed(life, asked[0], answer)
 
@@ -58,6 +60,14 @@ class Hearing:
     def _read(self, life: Life, messages: Sequence[Message]) -> None:
         for message in messages:
             self._hears(life, message.process, message.number)
+
+    def _sent(self, life: Life, messages: Sequence[Message], answers: Sequence[SendAnswer]) -> None:
+        """What a worker sends to a process of its own it knows, unless others have sent something before it."""
+        for message, answer in zip(messages, answers, strict=True):
+            place = life, answer.process
+            known = message.type in LETTERS and answer.owner is not None and answer.verdict is DELIVERED
+            if known and self.heard.get(place, -1) == answer.number - 1 and place not in self.unheard:
+                self._hears(life, answer.process, answer.number)
 
     def _hears(self, life: Life, process: bytes, number: int) -> None:
         place = life, process

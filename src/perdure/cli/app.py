@@ -69,7 +69,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         board,
         failures,
         workers,
-    ),  # fmt: skip
+    ),
     "Repairing": (
         commands.retry,
         commands.hold,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -18,7 +17,7 @@ from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded,
 from perdure.kernel.checkpoint import is_closed
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import MessageType, SendVerdict, call_text
+from perdure.kernel.message import DELIVERED, MessageType, call_text
 from perdure.kernel.names import id_text
 from perdure.kernel.payload import digest
 from perdure.kernel.process import FINAL, Process, Status
@@ -26,7 +25,9 @@ from perdure.kernel.process import FINAL, Process, Status
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
-DELIVERED = SendVerdict.DELIVERED
+
+HELD_POLL_SECONDS = 5.0
+"""So seldom is the store asked for an answer while our own worker holds the process, and tells what it has written."""
 
 
 class Calls(Reference):
@@ -107,13 +108,13 @@ class Calls(Reference):
 
         A ``fresh`` call cannot have been answered before it was followed; another one may have been long ago.
         """
-        answers, id = self._parts.answers, self.id_bytes
-        end: asyncio.Task[Process] | None = None
+        answers, results, id = self._parts.answers, self._parts.results, self.id_bytes
+        end: asyncio.Future[Process] | None = None
         try:
             answer = answers.known(id, call) if fresh else await answers.find(id, call)
             if answer is not None:
                 return answer
-            end = asyncio.create_task(self._parts.ended(id))
+            end = results.expect(id, here=self._parts.local.holds(id))
             end.add_done_callback(partial(ended, hint))
             async with asyncio.timeout(patience):
                 return await self._told(call, hint, end)
@@ -122,33 +123,38 @@ class Calls(Reference):
             raise TimeoutError(f"no answer to {name!r} within {patience:g} s; ask again with the same key") from None
         finally:
             if end is not None:
-                end.cancel()
+                results.expect_no_more(id, end)
             answers.end(id, call)
 
-    async def _told(self, call: str, hint: asyncio.Event, end: asyncio.Task[Process]) -> Event:
+    async def _told(self, call: str, hint: asyncio.Event, end: asyncio.Future[Process]) -> Event:
         """Look for the answer at each hint that the process has published or answered, and once a second at least.
 
-        If our own worker has written it, it is known here and nothing is read. A hint that names no process may be
-        another one's: before the store is asked, the answer gets a moment to come by itself.
+        What our own worker writes is told here: while it holds the process, looks are rare. The store's hint often
+        comes before that worker knows that it has written. A hint that names no process may be another one's: before
+        the store is asked, the answer gets a moment to come by itself.
         """
+        parts, id, loop = self._parts, self.id_bytes, asyncio.get_running_loop()
+        looked = loop.time()
         while True:
             await _heard(hint, limits.POLL_SECONDS)
             hint.clear()
-            if self._parts.followers.vague(hint):
+            if parts.followers.vague(hint) and parts.answers.known(id, call) is None:
                 await _heard(hint, HINT_GAP_SECONDS)
                 hint.clear()
-            else:
-                await asyncio.sleep(0)  # the store tells that our own worker has written before that worker does
             over = end.done()
-            answer = self._parts.answers.known(self.id_bytes, call)
-            if answer is None:
-                answer = await self._parts.answers.find(self.id_bytes, call)
+            answer = parts.answers.known(id, call)
+            if answer is not None:
+                return answer
+            if not over and loop.time() < looked + HELD_POLL_SECONDS and parts.local.holds(id):
+                continue
+            looked = loop.time()
+            answer = await parts.answers.find(id, call)
             if answer is not None:
                 return answer
             if over:
                 raise self._unanswered(end, call)
 
-    def _unanswered(self, end: asyncio.Task[Process], call: str) -> CallUnanswered:
+    def _unanswered(self, end: asyncio.Future[Process], call: str) -> CallUnanswered:
         try:
             return _unanswered(end.result(), call)
         except ProcessNotFound:
@@ -157,10 +163,12 @@ class Calls(Reference):
 
 
 async def _heard(hint: asyncio.Event, seconds: float) -> None:
-    """Wait for a hint, so long at most."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await hint.wait()
+    """Wait for a hint, so long at most; then it is set, too."""
+    timer = asyncio.get_running_loop().call_later(seconds, hint.set)
+    try:
+        await hint.wait()
+    finally:
+        timer.cancel()
 
 
 def _unanswered(process: Process, call: str) -> CallUnanswered:

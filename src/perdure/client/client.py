@@ -47,7 +47,7 @@ from perdure.errors import (
 from perdure.futures import asked
 from perdure.kernel.commit import CREATED, Start, StartAnswer, StartVerdict
 from perdure.kernel.context import carrying, checked
-from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
+from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.names import check_key, id_text
 from perdure.kernel.process import Process
 from perdure.kernel.worker import hosted_by
@@ -219,9 +219,8 @@ class Client:
 
     async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
         """Send the first signal of a start to the process that has the key already; nothing else is written then."""
-        answer: SendAnswer = await asked(self.doors.send, replace(message, process=handle.id_bytes))
+        answer = await self.parts.sent(replace(message, process=handle.id_bytes))
         validation.check_room(answer)
-        self.local.sent(answer)
         return answer.verdict
 
     async def _dated(self, fresh: Sequence[Process], delay: int | None = None) -> list[Process]:

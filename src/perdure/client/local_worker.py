@@ -25,8 +25,8 @@ class LocalWorker(Protocol):
     def holds(self, process: bytes) -> bool:
         """Whether the worker holds the process."""
 
-    def sent(self, answer: SendAnswer) -> None:
-        """This client has sent a message."""
+    def sent(self, message: Message, answer: SendAnswer) -> None:
+        """This client has sent a message, and the store has answered."""
 
     def taken(self, process: bytes, token: int | None) -> None:
         """A command of this client took a row from its owner; the row has ``token`` now."""
@@ -46,7 +46,7 @@ class NoWorker:
         """See LocalWorker."""
         return False
 
-    def sent(self, answer: SendAnswer) -> None:
+    def sent(self, message: Message, answer: SendAnswer) -> None:
         """See LocalWorker."""
 
     def taken(self, process: bytes, token: int | None) -> None:

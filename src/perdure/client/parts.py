@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perdure.client import validation
 from perdure.client.local_worker import LocalWorker
 from perdure.clock import Computer
 from perdure.errors import ProcessNotFound
-from perdure.futures import OnAnswer, asked
+from perdure.futures import OnAnswer, to_future
 from perdure.kernel.commit import Commit, Start
-from perdure.kernel.message import LETTERS, Message, MessageType, SendAnswer
+from perdure.kernel.message import LETTERS, Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.loop import Outage
@@ -54,6 +56,12 @@ class ClientParts:
     local: LocalWorker
     registry: Registry
 
+    def sent(self, message: Message) -> asyncio.Future[SendAnswer]:
+        """Send a message; our own worker hears of it before the future has the answer."""
+        future: asyncio.Future[SendAnswer] = asyncio.get_running_loop().create_future()
+        self.doors.send(message, partial(_sent, self.local, message, to_future(future)))
+        return future
+
     async def row(self, id: bytes) -> Process:
         """Read the stored row of a process; raises ProcessNotFound."""
         validation.outside_a_turn()
@@ -69,6 +77,15 @@ class ClientParts:
         the two would wake no waiter.
         """
         return await self.results.wait(id, here=self.local.holds(id))
+
+
+_NOT_SENT = frozenset({SendVerdict.NOT_FOUND, SendVerdict.FULL})
+
+
+def _sent(local: LocalWorker, message: Message, answered: OnAnswer, answer: Any) -> None:
+    if isinstance(answer, SendAnswer) and answer.verdict not in _NOT_SENT:
+        local.sent(message, answer)
+    answered(answer)
 
 
 class Reference:
@@ -94,7 +111,6 @@ class Reference:
         if self.kind is not None and type in LETTERS:
             self._parts.registry.check_letter(self.kind, name)
         message = Message(self._parts.machine.new_id(), self.id_bytes, type, name, raw, key, sender)
-        answer: SendAnswer = await asked(self._parts.doors.send, message)
+        answer = await self._parts.sent(message)
         validation.check_sent(answer)
-        self._parts.local.sent(answer)
         return answer

@@ -53,6 +53,15 @@ class Results:
 
         ``here`` says that the local worker holds the process, and reports its end without a query.
         """
+        future = self.expect(id, here=here)
+        try:
+            return await future
+        finally:
+            if id in self._waiters:
+                self.expect_no_more(id, future)
+
+    def expect(self, id: bytes, *, here: bool) -> asyncio.Future[Process]:
+        """The row of a process once it has ended or is broken: see :meth:`wait`, and then :meth:`expect_no_more`."""
         if self.outer is None:
             raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
         future: asyncio.Future[Process] = self.outer.create_future()
@@ -60,13 +69,15 @@ class Results:
         if not here:
             self._miss_from_here(id)
             self.hint()
-        try:
-            return await future
-        finally:
-            waiters = self._waiters.get(id, {})
-            if waiters.pop(future, None) is not None and not waiters:
-                del self._waiters[id]
-                self._leave(id)
+        return future
+
+    def expect_no_more(self, id: bytes, future: asyncio.Future[Process]) -> None:
+        """Nobody waits for this end any longer."""
+        future.cancel()
+        waiters = self._waiters.get(id, {})
+        if waiters.pop(future, None) is not None and not waiters:
+            del self._waiters[id]
+            self._leave(id)
 
     @property
     def awaited(self) -> KeysView[bytes]:

@@ -298,7 +298,7 @@ class _Tail:
             self._parts.followers.remove(self._id, self._hint)
 
 
-def ended(hint: asyncio.Event, end: asyncio.Task[Process]) -> None:
+def ended(hint: asyncio.Event, end: asyncio.Future[Process]) -> None:
     """Wake the follower: its wait for the end is over. An error is marked as retrieved, and the follower raises it."""
     if not end.cancelled():
         end.exception()

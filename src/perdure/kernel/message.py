@@ -93,6 +93,9 @@ class SendVerdict(StrEnum):
     FULL = "full"
 
 
+DELIVERED = SendVerdict.DELIVERED
+
+
 class SendAnswer(Struct, frozen=True, gc=False):
     """The answer to one send: ``number`` is the message's inbox number, ``process`` the id it went to.
 

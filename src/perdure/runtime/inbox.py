@@ -93,7 +93,7 @@ class Inbox:
         They come often if there were several within that time: else each would cost one commit more, to let it go.
         """
         hold = microseconds(limits.MACHINE_HOLD_SECONDS)
-        if at - self.called_at <= hold // 4:
+        if at - self.called_at <= hold // 2:
             self.patience = at + hold
         self.called_at = at
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.errors import DamagedRecord
-from perdure.kernel.message import Message, MessageType
+from perdure.kernel.message import LETTERS, Message, MessageType
 from perdure.loop import Loop
 from perdure.runtime import turn
 from perdure.runtime.turn_commit import rests
@@ -58,6 +58,28 @@ class InboxReader:
         self._named.add(process)
         self.loop.wake()
 
+    def handed_over(self, instance: Instance, message: Message) -> bool:
+        """Let a process hear a letter that was just sent from here, without a query; false if it must be read.
+
+        It must be if others come before it, or if the process may be let go before it hears them. A turn that begins
+        while a commit is under way is written by the next one, whose answer tells of what came in meanwhile.
+        """
+        inbox, commit = instance.inbox, instance.commit
+        if (
+            message.number != inbox.heard + 1
+            or inbox.unheard
+            or inbox.fetching
+            or message.type not in LETTERS
+            or instance.loop.finished
+            or instance.leaving
+            or instance.trouble is not None
+            or instance in self.scheduler.replaying
+            or (commit is not None and commit.after.owner is None)
+        ):
+            return False
+        self.scheduler.heard(instance, (message,))
+        return True
+
     async def _tick(self) -> float:
         wanted, self._wanted = self._wanted, {}
         named, self._named = self._named, set()
@@ -67,7 +89,9 @@ class InboxReader:
         heard = [
             a
             for a in others
-            if a.commit is None and (a.lease_end < told or a.process.id in named or (hinted and rests(a)))
+            if a.commit is None
+            and not a.inputs
+            and (a.lease_end < told or a.process.id in named or (hinted and rests(a)))
         ]
         began = self.scheduler.time.monotonic()
         try:

@@ -80,14 +80,15 @@ class Alarms(dict[Instance, tuple[int, asyncio.TimerHandle]]):
         self.pop(instance)[1].cancel()
 
     def set(self, instance: Instance) -> None:
-        """Set the process's alarm to its earliest timer, if it has one."""
-        due = _next(instance, self._time.now())
+        """Set the process's alarm to its earliest timer, if it has one; an earlier alarm stays, and looks anew."""
+        now = self._time.now()
+        due = _next(instance, now)
         alarm = self.get(instance)
-        if due is None or (alarm is not None and alarm[0] == due):
+        if due is None or (alarm is not None and now < alarm[0] <= due):
             return
         if alarm is not None:
             alarm[1].cancel()
-        delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
+        delay = max(0.0, (due - now) / SECOND) + LATE_SECONDS
         self[instance] = due, self._loop.call_later(delay, self._due, instance)
 
     def anew(self, instance: Instance) -> None:

@@ -160,7 +160,7 @@ class Scheduler:
         if written and self.draining and not steps.in_flight and not instance.inputs:
             self.release(instance)
             return
-        outcome = turn_commit.outcome(instance, self.time, self.hold)
+        outcome = turn_commit.outcome(instance, self.time, self.hold, written)
         if outcome.status is not RUNNING:
             if outcome.removes is not None:
                 commit = turn_commit.drafted(self.parts, instance, outcome)

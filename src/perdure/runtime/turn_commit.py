@@ -113,8 +113,11 @@ FARTHEST = microseconds(limits.FARTHEST_SECONDS)
 """A row whose timer is further away becomes due once before: no database and no calendar can hold every number."""
 
 
-def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
-    """How the process stands now; one that goes on within ``hold`` microseconds stays in memory."""
+def outcome(instance: Instance, time: StoreTime, hold: int, written: bool = False) -> Outcome:
+    """How the process stands now; one that goes on within ``hold`` microseconds stays in memory.
+
+    If all is ``written``, what it waits for is not looked at once more unless it is let go.
+    """
     loop = instance.loop
     outbox = instance.outbox
     if loop.finished and (outbox is None or not outbox.overfull):
@@ -138,12 +141,14 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
     if busy and loop.machine is not None and loop.machine.passive:
         busy = False
     # What it waits for is written even if it stays in memory, unless it is a timer: then no death counts against it.
-    awaiting = None if busy and wake_at is not None else _awaiting(instance)
+    awaiting = None if busy and (written or wake_at is not None) else _awaiting(instance)
     return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)
 
 
 def _awaiting(instance: Instance) -> str:
     """What the process waits for, for people: a few breakers first, since the rest may be cut."""
+    if not instance.steps.retries:
+        return instance.loop.awaiting()
     breakers = {one.breaker for one in instance.steps.retries.values() if one.breaker is not None}
     return ", ".join([*(BREAKER_MARK + name for name in sorted(breakers)[:3]), instance.loop.awaiting()])
 

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from perdure.clock import microseconds
 from perdure.errors import PerdureError
 from perdure.kernel import transition
 from perdure.kernel.commit import Commit
+from perdure.kernel.message import DELIVERED, Message, SendAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, WorkerRow
 from perdure.logs import logger
@@ -97,6 +100,13 @@ class Worker:
         """Work may be due, or a message may have come: look now."""
         self.claimer.wake()
         self.inbox.hint()
+
+    def handed(self, message: Message, answer: SendAnswer) -> bool:
+        """A message was sent from here: hand it to its process if that is held here; false if it is to be read."""
+        instance = self.scheduler.instances.get(answer.process)
+        if instance is None or answer.owner != self.incarnation.id or answer.verdict is not DELIVERED:
+            return False
+        return self.inbox.handed_over(instance, replace(message, number=answer.number, at=answer.now))
 
     def sent(self, process: bytes, owner: bytes | None) -> None:
         """A message was sent from here: read it at once if this worker holds the process, claim if no worker does."""

@@ -202,9 +202,12 @@ class TurnLoop(AskingLoop):
 
     def awaiting(self) -> str:
         """What the process waits for, for people, in at most 200 characters."""
-        nouns = ((ask, "undo" if isinstance(ask, saga.UndoAsk) else ask.step.noun) for ask in self.open.values())
-        waits = dict.fromkeys(f"{noun} {ask.name}" for ask, noun in nouns)
-        waits.update(dict.fromkeys(f"signal {box.name}" for box in self.mailboxes.values() if box.awaited))
+        waits: dict[str, None] = {}
+        for ask in self.open.values():
+            waits[f"{'undo' if isinstance(ask, saga.UndoAsk) else ask.step.noun} {ask.name}"] = None
+        for box in self.mailboxes.values():
+            if box.awaited:
+                waits[f"signal {box.name}"] = None
         if self.timers.open:
             waits[UNTIL_NEXT_ATTEMPT if NEXT_ATTEMPT in self.timers.open else "timer"] = None
         text = ", ".join(waits) or "nothing that a step, a timer or a signal could bring"

@@ -1,11 +1,15 @@
-"""A purse, which is a machine: calls with and without steps, one of them refused, a signal, a timer, and its end."""
+"""A purse, which is a machine: calls, one of them refused, a method that breaks it and a repair, a timer, its end."""
 
 from __future__ import annotations
 
-from perdure import Status, machine, step
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from perdure import Handle, Status, machine, step
 from perdure.authoring.registry import Registry
 from perdure.engine import Engine
-from perdure.errors import CallRefused
+from perdure.errors import CallRefused, IllegalMove
 from tests.simulator.enumeration.plot import Ending, Plot, deed
 
 
@@ -51,6 +55,17 @@ class Purse(machine.Machine):
         self.told.append("aside")
         machine.schedule(0.4)
 
+    @machine.signal
+    async def tear(self) -> None:
+        """It is broken, after a step."""
+        self.told.append(await report("torn"))
+        raise ValueError("it has a hole")
+
+    @machine.repair
+    async def mend(self) -> None:
+        """It is whole again."""
+        self.told.append(await report("mended"))
+
     @machine.timer
     async def look(self) -> None:
         """The end."""
@@ -67,17 +82,32 @@ async def owner(engine: Engine) -> object:
     except CallRefused as refused:
         answers.append(refused.detail)
     answers.append(await handle.call(Purse.put.options(key="three"), 5))
+    await handle.signal(Purse.tear.options(key="hole"))
+    await mended(handle)
     await handle.signal(Purse.lay_aside.options(key="four"))
     return [*answers, await handle.result()]
 
 
-END = [12, ["+4", "+5", "aside", "looked"]]
+async def mended(handle: Handle[Any]) -> None:
+    """Have it repaired once it is broken, unless this program has done so when it ran before."""
+    while "mended" not in (view := await handle.status()).state["told"]:
+        if view.status is Status.BROKEN:
+            with suppress(IllegalMove):
+                await handle.repair(Purse.mend)
+        await asyncio.sleep(0.2)
+
+
+END = [12, ["+4", "+5", "mended", "aside", "looked"]]
 PURSE = Plot(
     name="purse",
     client=owner,
     answer=[7, "there is less", 12, END],
     workers=(lambda: Registry(Purse.sewn), lambda: Registry(Purse.sewn)),  # type: ignore[arg-type]
-    endings=[Ending("Purse", Status.COMPLETED, END, steps=("weigh", "weigh", "report", "weigh", "report"))],
-    deeds={"weighed": 3, "asked": 1, "looked": 1},
+    endings=[
+        Ending(
+            "Purse", Status.COMPLETED, END, steps=("weigh", "weigh", "report", "weigh", "report", "report", "report")
+        )
+    ],
+    deeds={"weighed": 3, "asked": 1, "torn": 1, "mended": 1, "looked": 1},
     seconds=10,
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
+from perdure.store.notifications import Notification, of_channel
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE, finished, forced, going_on, released
 from tests.store.ground_postgres import PostgresGround
@@ -115,3 +118,26 @@ async def test_a_refused_commit_tells_nobody_anything(trial: Trial, ear: Ear) ->
     await ear.since()
     await trial.commit(finished(replace(row, token=9)))
     assert await ear.since() == []
+
+
+async def test_however_many_have_published_at_once_each_is_named(trial: Trial, postgres: PostgresGround) -> None:
+    ids = [trial.process().id for _ in range(450)]
+    heard: list[Notification] = []
+    whole = asyncio.Event()
+
+    def hear(notification: Notification) -> None:
+        heard.append(notification)
+        if sum(len(one.published) for one in heard) >= len(ids):
+            whole.set()
+
+    stop = trial.store.watch(hear)
+    await postgres.outside.execute("SELECT perdure.tell_published($1)", [UUID(bytes=id) for id in ids])
+    await asyncio.wait_for(whole.wait(), 20)
+    stop()
+    assert [id for one in heard for id in one.published] == ids
+    assert not any(one.some_published for one in heard) and len(heard) == 3
+
+
+def test_what_is_no_list_of_ids_says_that_any_may_have_published() -> None:
+    for payload in ("", "00", "zz", "0102030405060708090a0b0c0d0e0f"):
+        assert of_channel("published", payload) == Notification(some_published=True)

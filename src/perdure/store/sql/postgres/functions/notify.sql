@@ -14,9 +14,13 @@ BEGIN
 END
 $$;
 
--- Tell the followers of published values which processes have new ones; an empty payload says that any may have.
-CREATE OR REPLACE FUNCTION perdure.tell_published(processes uuid[]) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_notify('perdure_published', CASE WHEN cardinality(processes) < 200 THEN array_to_string(processes, ' ') ELSE '' END)
+-- Tell the followers of published values and of answers which processes have new ones. A payload names 200 of them at most,
+-- since it has 8,000 bytes; one that is empty, as releases before sent it, says that any may have.
+CREATE OR REPLACE FUNCTION perdure.tell_published(processes uuid[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pg_notify('perdure_published', array_to_string(processes[n:n + 199], ' '))
+    FROM generate_series(1, cardinality(processes), 200) AS n;
+END
 $$;
 
 -- Tell the workers that tasks of this kind have ended, if their queue may have been full and has room now.
