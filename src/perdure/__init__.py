@@ -25,7 +25,6 @@ from perdure.engine import Engine
 from perdure.errors import (
     PerdureError,
     Permanent,
-    ProcessCancelled,
     ProcessFailed,
     StepError,
 )
@@ -57,7 +56,6 @@ __all__ = [
     "PerdureError",
     "Permanent",
     "Policy",
-    "ProcessCancelled",
     "ProcessFailed",
     "Retry",
     "Schedule",
