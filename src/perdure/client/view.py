@@ -17,12 +17,12 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.notice import ATTRIBUTE, address
 from perdure.kernel.payload import decode
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import FORMER_KEY, Process, Status
 from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.stored import under_way
 from perdure.store.base import Store
 
-_RESERVED = {ATTRIBUTE, context.ATTRIBUTE}
+_RESERVED = {ATTRIBUTE, context.ATTRIBUTE, FORMER_KEY}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
@@ -87,7 +87,7 @@ def _progress(raw: bytes | None) -> dict[str, Any] | None:
 
 
 def own_attributes(attributes: Any) -> Any:
-    """The attributes that the process was given, without its reply address and its context."""
+    """The attributes that the process was given, without its reply address, its context and its former key."""
     if not isinstance(attributes, dict) or not _RESERVED & attributes.keys():
         return attributes
     return {name: value for name, value in attributes.items() if name not in _RESERVED} or None

@@ -17,7 +17,7 @@ from perdure.errors import InvalidInput, InvalidKey
 from perdure.kernel import context
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_bytes, id_text
-from perdure.kernel.process import COMPLETED, Process, Status, merged
+from perdure.kernel.process import COMPLETED, FORMER_KEY, Process, Status, merged
 from perdure.kernel.stored import MALFORMED
 
 SIGNAL = "notice"
@@ -88,11 +88,13 @@ def unaddressed(attributes: bytes | None) -> bytes | None:
 
 
 def refuse_reserved(attributes: Mapping[str, Any]) -> None:
-    """Raise InvalidInput if somebody's own attributes would set a reply address, or a context."""
+    """Raise InvalidInput if somebody's own attributes would set a reply address, a context or a former key."""
     if ATTRIBUTE in attributes:
         raise InvalidInput(f"{ATTRIBUTE!r} is the attribute of reply addresses. Give reply_to= at the start instead.")
     if context.ATTRIBUTE in attributes:
         raise InvalidInput(f"{context.ATTRIBUTE!r} is the attribute of contexts. Give context= at the start instead.")
+    if FORMER_KEY in attributes:
+        raise InvalidInput(f"{FORMER_KEY!r} is the attribute of keys that were released. Give another name.")
 
 
 def notices(before: Process, after: Process) -> tuple[Message, ...]:

@@ -97,6 +97,19 @@ Changes = Mapping[str, Any]
 """New values by name; None takes the name away."""
 
 
+FORMER_KEY = "@former_key"
+"""The attribute with the key that a process had before it was released: its input was sealed for that key."""
+_FORMER = json.encode(FORMER_KEY)
+
+
+def former_key(process: Process) -> str | None:
+    """The key that was released, if one was."""
+    if process.attributes is None or _FORMER not in process.attributes:
+        return None
+    key = json.decode(process.attributes).get(FORMER_KEY)
+    return key if isinstance(key, str) else None
+
+
 def missing(stored: bytes | None, changes: Changes) -> dict[str, Any]:
     """The changes that the stored attributes do not show yet."""
     if stored is None:

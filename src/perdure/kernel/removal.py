@@ -11,7 +11,7 @@ from perdure.errors import IllegalMove
 from perdure.kernel.command import Verb, allow
 from perdure.kernel.commit import Commit, Removal
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.process import Process
+from perdure.kernel.process import FORMER_KEY, Process, merged
 from perdure.kernel.transition import Sender, terminated
 
 
@@ -31,11 +31,21 @@ def removed(
 
 
 def key_released(process: Process, sender: Sender, *, now: int) -> Commit:
-    """Give back the key of a process that has ended: the next start with this key begins another process."""
+    """Give back the key of a process that has ended: the next start with this key begins another process.
+
+    The row remembers it, for its input may be sealed for that key.
+    """
     allow(process, Verb.RELEASE_KEY)
     if process.key is None:
         raise IllegalMove("cannot release the key of a process that has none, or whose key was released before")
     told = to_builtins(sender) | {"key": process.key}
     event = Event(process.events + 1, 0, EventType.KEY_RELEASED, now, payload=json.encode(told))
-    after = replace(process, key=None, version=process.version + 1, token=process.token + 1, events=process.events + 1)
+    after = replace(
+        process,
+        key=None,
+        attributes=merged(process.attributes, {FORMER_KEY: process.key}),
+        version=process.version + 1,
+        token=process.token + 1,
+        events=event.number,
+    )
     return Commit(process.token, process.version, after, (event,), removes=Removal.KEY)

@@ -26,7 +26,7 @@ from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import ANSWERS, Event
 from perdure.kernel.message import Message
 from perdure.kernel.names import is_debounced
-from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.process import FINAL, Process, Status, former_key
 from perdure.kernel.stored import MARK
 from perdure.store.sealed.codec import Codec
 
@@ -208,12 +208,14 @@ def weight(record: Start | Commit | Message | Claimed | Process | Event) -> int:
 def of_input(process: Process) -> PayloadSlot:
     """Where an input is kept. One with a key belongs to the key: a second start must seal to the same bytes.
 
-    A debounced start is compared with no other, and its process gives the key back.
+    One whose key was released was sealed for it. A debounced start is compared with no other, and its process gives the
+    key back.
     """
-    if process.key is None or is_debounced(process.key):
+    key = former_key(process) if process.key is None else process.key
+    if key is None or is_debounced(key):
         return PayloadSlot(b"input\0" + process.id, _said(process.kind))
     kind = _text(process.kind)
-    return PayloadSlot(b"input of key\0" + len(kind).to_bytes(4, "big") + kind + _text(process.key))
+    return PayloadSlot(b"input of key\0" + len(kind).to_bytes(4, "big") + kind + _text(key))
 
 
 def of_field(name: str, process: Process) -> PayloadSlot:
