@@ -12,13 +12,12 @@ from perdure import (
     BlockingEngine,
     Engine,
     Handle,
-    ProcessCancelled,
     ProcessFailed,
     Search,
     Status,
 )
 from perdure.client.client import Client
-from perdure.errors import IllegalMove, InvalidInput, KeyConflict, ProcessNotFound, UnknownKind
+from perdure.errors import IllegalMove, InvalidInput, KeyConflict, ProcessCancelled, ProcessNotFound, UnknownKind
 from perdure.kernel.message import SendVerdict
 from perdure.portal import BlockingHandle
 from tests.portal import shop

@@ -273,7 +273,7 @@ async def test_a_process_whose_key_was_released_can_begin_again(opened: Open) ->
     handle = await engine.start(short.options(key="K-1"), "hello")
     assert await handle.result(LIMIT) == "hello!"
     await handle.release_key(who="anna")
-    assert (await handle.status()).input == [["hello"], {}]
+    assert (await handle.status()).input == ["hello"]
     other = await engine.start(short.options(key="K-1"), "another")
     assert other.created and await other.result(LIMIT) == "another!"
     await handle.restart(who="anna")

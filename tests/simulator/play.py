@@ -10,7 +10,6 @@ from typing import Any
 
 from perdure import (
     Permanent,
-    ProcessCancelled,
     ProcessFailed,
     Retry,
     StepError,
@@ -27,7 +26,7 @@ from perdure import (
 )
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, ProcessCancelled
 from tests.simulator.ledger import Desk
 from tests.simulator.program import (
     Attempted,

@@ -48,4 +48,4 @@ def key_released(process: Process, sender: Sender, *, now: int) -> Commit:
         token=process.token + 1,
         events=event.number,
     )
-    return Commit(process.token, process.version, after, (event,), removes=Removal.KEY)
+    return Commit(process.token, process.version, after, (event,), removes=Removal.KEY, attributes_set=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from perdure import ProcessCancelled, Status, receive, step, workflow
+from perdure import Status, receive, step, workflow
 from perdure.authoring.registry import Registry
 from perdure.client.handle import Handle
 from perdure.engine import Engine
+from perdure.errors import ProcessCancelled
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
 from tests.simulator.enumeration.plot import Ending, Plot, deed
