@@ -79,6 +79,23 @@ async def test_a_canary_that_does_well_lets_the_others_follow(opened: Open) -> N
     assert (outcome.phase, outcome.done, outcome.relapsed) == ("done", 8, 0)
 
 
+@pytest.mark.parametrize(("verb", "left"), [("restart", "completed"), ("terminate", "cancelled"), ("fail", "failed")])
+async def test_what_only_fits_the_query_still_has_not_relapsed(opened: Open, verb: str, left: str) -> None:
+    engine, _ = await opened(work=True, workflows=[bank])
+    bank.down.clear()
+    for n in range(3):
+        handle = await engine.start(
+            bank.payment.options(key=f"A-{n}", delay=None if verb == "restart" else 3600), f"A-{n}"
+        )
+        if verb == "restart":
+            await handle.result(LIMIT)
+    operation = await engine.operations.start(verb, "kind = payment", canary=1, watch=0)
+    outcome = await operation.result(LIMIT)
+    assert (outcome.phase, outcome.done, outcome.relapsed) == ("done", 3, 0)
+    while await statuses(engine) != {left: 3}:
+        await engine.list()
+
+
 async def test_it_is_paused_resumed_and_aborted(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PORTION", 1)
     engine = await after_an_outage(opened, 5)

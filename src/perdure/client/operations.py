@@ -15,6 +15,7 @@ from msgspec import json
 from perdure.authoring.operation.machine import KIND, OperationMachine
 from perdure.authoring.operation.plan import Carried, OperationPlan, OperationStatus, Selected
 from perdure.client import validation
+from perdure.client.finding.failures import FAILED
 from perdure.client.finding.fields import Candidate
 from perdure.client.finding.finder import Finder
 from perdure.client.finding.grammar import parsed
@@ -91,6 +92,8 @@ VERBS: Mapping[str, _Command] = {
 }
 """What an operation can do to each process."""
 WITH_STEP = frozenset({"restart-from", "skip"})
+NO_RELAPSE = frozenset({"hold", "terminate", "fail"})
+"""After these nothing goes on that could fail again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +238,12 @@ class Operations:
         return Carried(done, dict(left_out))
 
     async def relapsed(self, plan: OperationPlan, operation: str, frozen: int) -> int:
-        """How many fit the plan's query again since the operation has commanded them."""
+        """How many have failed or are broken, and fit the query, since the operation has commanded them."""
         number = 0
+        if plan.verb in NO_RELAPSE:
+            return number
         async for page in self._finder(plan, None).candidates():
-            changed = [one.row for one in page if one.row.changed_at > frozen]
+            changed = [one.row for one in page if one.row.changed_at > frozen and one.row.status in FAILED]
             for some in _portions(changed, AT_ONCE):
                 number += sum(await asyncio.gather(*(self._commanded(row, operation) for row in some)))
         return number
