@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure import receive, step, workflow
+from perdure import Retry, receive, step, workflow
 
 
 @step
@@ -25,4 +25,10 @@ async def letter(text: str) -> str:
     return text + await receive("stamp", str)
 
 
-HOSTED = [parcel, letter]
+@workflow(retry=Retry(attempts=2, first=0.01))
+async def stubborn() -> None:
+    """Fails, and is tried again as a whole."""
+    raise ValueError("never")
+
+
+HOSTED = [parcel, letter, stubborn]

@@ -18,7 +18,7 @@ from perdure.streaming.delivery import pause_after
 from perdure.streaming.record import StreamRecord
 from tests.runtime.conftest import Open, until
 from tests.runtime.test_sealed_life import sealed
-from tests.streams.flows import HOSTED, letter, parcel
+from tests.streams.flows import HOSTED, letter, parcel, stubborn
 from tests.streams.looks import until_view
 
 
@@ -68,6 +68,16 @@ async def test_a_life_alone_is_told_with_reasons_commands_and_the_removal(opened
     assert types(other) == ["created", "begun", "held", "resumed", "completed", "removed"]
     assert (other[2].payload["who"], other[2].payload["why"]) == ("ana", "a strike")
     assert (other[-1].kind, other[-1].key) == ("letter", None)
+
+
+async def test_a_workflow_that_is_tried_again_tells_each_attempt_and_one_end(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=HOSTED)
+    await engine.streams.put("lives", events="lifecycle")
+    handle = await engine.start(stubborn)
+    with pytest.raises(Exception, match="never"):
+        await handle.result(20)
+    told = types(await drained(engine, "lives"))
+    assert [type for type in told if type != "begun"] == ["created", "run_opened", "run_retried", "failed"]
 
 
 async def test_a_batch_whose_handling_fails_comes_again_and_one_that_was_handled_does_not(opened: Open) -> None:

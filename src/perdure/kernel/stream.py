@@ -27,7 +27,7 @@ LOST = "lost"
 _LIFECYCLE = (
     EventType.RUN_OPENED, EventType.HELD, EventType.RESUMED, EventType.GIVEN_UP, EventType.REPAIRED,
     EventType.COMPLETED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN, EventType.TERMINATED,
-    EventType.EXPIRED, EventType.REVIVED,
+    EventType.EXPIRED, EventType.REVIVED, EventType.RUN_RETRIED, EventType.FIELDS_EDITED,
 )  # fmt: skip
 LIFECYCLE: tuple[int, ...] = (CREATED, BEGUN, REMOVED, *map(int, _LIFECYCLE))
 """The types of records that tell how a process's life goes on, without what it does."""
