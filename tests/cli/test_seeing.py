@@ -59,10 +59,10 @@ def test_ps_counts_nothing_as_ended_that_it_lists_as_running(
     working(some_of_each)
 
     def then_ended(
-        read: Callable[[Engine, Search], Awaitable[object]],
-    ) -> Callable[[Engine, Search], Awaitable[object]]:
-        async def one_ends_behind(engine: Engine, search: Search) -> object:
-            found = await read(engine, search)
+        read: Callable[..., Awaitable[object]],
+    ) -> Callable[..., Awaitable[object]]:
+        async def one_ends_behind(engine: Engine, search: Search, *, where: str) -> object:
+            found = await read(engine, search, where=where)
             for view in await store_list(engine, Search(kind="approval", statuses=(Status.RUNNING,))):
                 await engine.process(view.id).terminate()
             return found

@@ -31,7 +31,7 @@ def test_a_campaign_leaves_out_no_scenario_apart() -> None:
 def test_the_command_line_names_the_seed_that_repeats_a_failure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main([NAIVE, "COUNT=4", "FROM=28"]) == 1
+    assert main([NAIVE, "COUNT=4", "FROM=8"]) == 1
     repeat = capsys.readouterr().out.splitlines()[-1].split()
     assert repeat[:5] == ["repeat", "one:", "python", "-m", "perdure.testing.simulator"]
 

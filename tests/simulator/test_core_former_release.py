@@ -10,6 +10,6 @@ from tests.simulator import core_former_release
 
 def test_signals_that_workers_of_the_first_release_overlook_are_heard_in_any_weather() -> None:
     probes: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(18):
         probes += simulate(core_former_release.beside, seed, workflows=[core_former_release]).check().probes
     assert probes["an overlooked signal was found"] > 10
