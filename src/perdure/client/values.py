@@ -37,14 +37,14 @@ class Followers:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._waiting: dict[bytes, set[asyncio.Event]] = {}
+        self._waiting: dict[bytes, dict[asyncio.Event, None]] = {}  # in the order in which they came
         self._vague: set[asyncio.Event] = set()
         self._stop: StopListening | None = None
 
     def add(self, id: bytes) -> asyncio.Event:
         """An event that is set whenever the process may have published."""
         hint = asyncio.Event()
-        self._waiting.setdefault(id, set()).add(hint)
+        self._waiting.setdefault(id, {})[hint] = None
         if self._stop is None:
             self._stop = self.store.watch(self._heard)
         return hint
@@ -52,7 +52,7 @@ class Followers:
     def remove(self, id: bytes, hint: asyncio.Event) -> None:
         """Forget an event whose follower has stopped."""
         waiting = self._waiting[id]
-        waiting.discard(hint)
+        waiting.pop(hint, None)
         self._vague.discard(hint)
         if not waiting:
             del self._waiting[id]
