@@ -82,7 +82,11 @@ def given_back(connection: Connection) -> None:
 
 
 def _drop_what_is_not_ours(raw: sqlite3.Connection) -> None:
-    """Drop what a scenario has made there for itself."""
+    """Drop what a scenario has made there for itself, and the triggers that stand only while there is a stream."""
+    for (trigger,) in raw.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name GLOB 'stream_*'"
+    ).fetchall():
+        raw.execute(f"DROP TRIGGER {trigger}")
     found = {table for (table,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     for table in sorted(found - _ours()):
         raw.execute(f"DROP TABLE {table}")
