@@ -152,9 +152,10 @@ async def test_people_are_told_once_and_in_the_end_the_process_waits_for_one(
     assert error.type == "RetriesSpent"
     assert "ship:1 was tried 4 times" in str(error)
     assert "ConnectionError: the warehouse is away" in str(error)
-    [alert] = alerts(caplog)
+    alert, end = alerts(caplog)
     assert (alert.levelname, alert.name, alert.step, alert.attempt) == ("WARNING", "perdure.alert", "ship", 2)  # type: ignore[attr-defined]
     assert "and it is tried on" in alert.getMessage()
+    assert "is broken" in end.getMessage()
     assert engine.metrics()["step_alerts"] == 1
     history = [event.type.name for event in await handle.history()]
     assert history == ["ATTEMPT_FAILED"] * 4 + ["BROKEN"]
