@@ -37,7 +37,7 @@ async def edit(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Give a process another input, or fields of a machine other values.
+    """Give a process another input, or a machine other fields.
 
     One that has begun has to begin again with another input: add --restart. The
     fields of a machine are edited while it is held or broken, and it stays so.
