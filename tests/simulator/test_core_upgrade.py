@@ -10,7 +10,7 @@ from tests.simulator import core_damage, core_upgrade
 
 def test_a_row_that_is_damaged_while_workers_run_hurts_only_its_own_process_in_any_weather() -> None:
     probes: Counter[str] = Counter()
-    for seed in (*range(30), 484, 5_000_784):  # the last two damage what a worker has in memory
+    for seed in (*range(32), 54):  # the last three damage what a worker has in memory
         probes += simulate(core_damage.damaging, seed, workflows=[core_damage]).check().probes
     assert probes["a damaged process was parked"] > 20
     assert probes["a process that was damaged in nobody's hand was parked"] > 10
