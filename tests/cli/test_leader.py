@@ -12,7 +12,7 @@ from tests.cli.terminal import Terminal
 async def two(engine: Engine) -> None:
     """One program leads, another one has led."""
     now = await engine.store.now()
-    leads = Leader("import", 1, 7, "one", "paris:12", now, now + 900 * SECOND)
+    leads = Leader("import", 1, 7, "one", "paris:12", now, now + 930 * SECOND)
     await engine.store.records(Leader, [leads, Leader("audit", 1, 2, "two", "rome:3", now - 9 * SECOND, now)])
 
 
