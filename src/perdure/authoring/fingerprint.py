@@ -5,7 +5,7 @@ It only tells whether another worker is worth waiting for: nothing that is recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
@@ -15,10 +15,29 @@ from typing import Any
 
 def fingerprint(function: Callable[..., Any]) -> str:
     """The fingerprint of a function and of all other functions that its module defines, 16 hexadecimal digits."""
+    return next(fingerprints([function]))
+
+
+def fingerprints(functions: Iterable[Callable[..., Any]]) -> Iterator[str]:
+    """The fingerprint of each of these functions. A module is read once for all that it defines."""
+    modules: dict[int, tuple[set[CodeType], str]] = {}
+    for function in functions:
+        around = getattr(function, "__globals__", {})
+        if id(around) not in modules:
+            codes = _codes(chain.from_iterable(map(_functions, around.values())), around)
+            modules[id(around)] = codes, _digest(codes)
+        codes, digest = modules[id(around)]
+        own = _codes([function], around) - codes
+        yield _digest(codes | own) if own else digest
+
+
+def _codes(members: Iterable[Any], around: Mapping[str, Any]) -> set[CodeType]:
+    """The code of those that are functions of this module."""
+    return {one.__code__ for one in members if isinstance(one, FunctionType) and one.__globals__ is around}
+
+
+def _digest(codes: Iterable[CodeType]) -> str:
     digest = blake2b(digest_size=8)
-    around = getattr(function, "__globals__", {})
-    found = [function, *chain.from_iterable(map(_functions, around.values()))]
-    codes = {one.__code__ for one in found if isinstance(one, FunctionType) and one.__globals__ is around}
     for text in sorted(map(_told, codes)):
         digest.update(text.encode(errors="backslashreplace"))
     return digest.hexdigest()

@@ -8,11 +8,11 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 from perdure.authoring.definitions import origin_of
-from perdure.authoring.fingerprint import fingerprint
+from perdure.authoring.fingerprint import fingerprints
 from perdure.authoring.queue import Routing, queued_steps
 from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions, WithOptions
 from perdure.authoring.task import QueueWork
@@ -22,10 +22,11 @@ from perdure.kernel.child import queue_kind
 from perdure.kernel.names import check_name, near, no_such_method
 from perdure.kernel.plain import shown
 from perdure.kernel.worker import Offer
-from perdure.turns.sandbox.mentions import mentions
 
 _BY_PATH: dict[str, str] = {}
 """The files of modules that were imported by their path: in another OS process their names may find nothing."""
+_NO_STEPS = frozenset({type, FunctionType, BuiltinFunctionType, ModuleType, NoneType, str, int, float})
+"""The types of most of what code names. Others are searched for the attributes of a step, which takes long."""
 
 
 class Registry:
@@ -65,7 +66,8 @@ class Registry:
 
     def offer(self, schema: int) -> Offer:
         """The offer of a worker with this registry; ``schema`` is the newest one that its Perdure knows."""
-        codes = {pair: fingerprint(workflow.function) for pair, workflow in self.versions.items()}
+        functions = [workflow.function for workflow in self.versions.values()]
+        codes = dict(zip(self.versions, fingerprints(functions), strict=True))
         places = {pair: _plain(origin_of(workflow.function)) for pair, workflow in self.versions.items()}
         origins = {pair: place for pair, place in places.items() if place not in ("", pair[1])}
         return Offer(frozenset(self.hosted), codes, schema, origins)
@@ -80,7 +82,8 @@ class Registry:
         name = check_name(queue, "the name of the queue")
         if at_most is not None and (type(at_most) is not int or at_most < 1):
             raise InvalidInput(f"queue {name!r} cannot run {shown(at_most)} at once. Give a whole number from 1.")
-        work = self.queues.setdefault(queue_kind(name), QueueWork(name, self._queued))
+        kind = queue_kind(name)
+        work = self.queues.get(kind) or self.queues.setdefault(kind, QueueWork(name, self._queued))
         work.at_most = at_most or work.at_most
         return work
 
@@ -270,15 +273,19 @@ def workflow_of(member: Any) -> Workflow[Any, Any] | None:
 
 def queued_steps_in(workflow: Workflow[Any, Any]) -> Iterable[Any]:
     """The queued steps that a workflow's code names, and their undos."""
-    for function in workflow.functions:
-        for _, _, _, value in mentions(function):
+    for value in workflow.check():
+        if type(value) not in _NO_STEPS:
             undo = inspect.getattr_static(value, "undo", None)
             yield from queued_steps_of((value, getattr(undo, "step", None)))
 
 
 def queued_steps_of(members: Iterable[Any]) -> Iterable[Any]:
     """The steps among ``members`` that wait in a queue."""
-    return (member for member in members if isinstance(inspect.getattr_static(member, "routing", None), Routing))
+    return (
+        member
+        for member in members
+        if type(member) not in _NO_STEPS and isinstance(inspect.getattr_static(member, "routing", None), Routing)
+    )
 
 
 def module_of(name: str) -> ModuleType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import update_wrapper
 from inspect import iscoroutinefunction
 from itertools import count
@@ -24,6 +24,7 @@ from perdure.kernel.names import check_name
 from perdure.kernel.retry import Retry
 from perdure.kernel.workflow_retry import of_a_workflow
 from perdure.turns.sandbox import static_check
+from perdure.turns.sandbox.mentions import Meanings, is_own
 from perdure.turns.verbs import new_uuid, now, process_id, random_source, receive, set_state, tell
 
 __all__ = ["Workflow", "new_uuid", "now", "process_id", "random_source", "receive", "set_state", "tell", "workflow"]
@@ -58,6 +59,8 @@ class Workflow(Startable[P, R]):
     """By which a process whose code has failed begins again, in a new run."""
     done_in: Mapping[str, Mapping[str, Any]] = {}
     """Of a flow: its states, each with the actions and requests that are done in it, by name."""
+    _read: Meanings | None = None
+    """What the names in its code meant when it was looked at."""
     by_state = False
     """Whether how its steps run depends on the state in which they are asked for, also without policies."""
 
@@ -92,7 +95,8 @@ class Workflow(Startable[P, R]):
         self.deadline = seconds("deadline", deadline, f"{self}")
         self.idle = seconds("idle", idle, f"{self}")
         self.child: Child[P, R] = Child(self)
-        self.check()
+        if not is_own(self.function):
+            self.check()
         self.number = next(_order)
         self.former = _former(self)
         DEFINED.pop((self.name, self.version), None)
@@ -114,10 +118,20 @@ class Workflow(Startable[P, R]):
         """What is recorded when a process ends with this error."""
         return Failure.of(error)
 
-    def check(self) -> None:
-        """Look at its code, as far as it is defined by now; raises DefinitionError if it reads the clock."""
-        for function in self.functions:
-            review(static_check.check(function, f"{self}"))
+    def check(self) -> Sequence[Any]:
+        """Look at its code, as far as it is defined by now; raises DefinitionError if it reads the clock.
+
+        Code that was looked at already, and whose names mean what they did, is not looked at again: every engine asks
+        for this. Perdure's own is looked at by its tests. Returns all that the code names.
+        """
+        if self._read is None or not self._read.stand():
+            read = Meanings()
+            for function in self.functions:
+                found = static_check.check(function, f"{self}", read)
+                if not is_own(function):
+                    review(found)
+            self._read = read
+        return self._read.values
 
 
 @overload

@@ -12,20 +12,21 @@ from types import CodeType, FunctionType, ModuleType
 
 from perdure.errors import DefinitionError
 from perdure.turns.sandbox import overrides, resources
-from perdure.turns.sandbox.mentions import is_users, mentions
+from perdure.turns.sandbox.mentions import Meanings, is_users, mentions
 
 READERS = frozenset({"now", "today", "utcnow"})
 """The methods of dates that read the clock."""
 
 
-def check(function: FunctionType, what: str) -> list[FunctionType]:
+def check(function: FunctionType, what: str, meanings: Meanings | None = None) -> list[FunctionType]:
     """Raise DefinitionError if the function, or one of the user's own that it names, cannot be workflow code.
 
-    That is so if it reads the clock, or names a resource that is open already. Returns all functions that were read.
+    That is so if it reads the clock, or names a resource that is open already. Returns all functions that were read;
+    what their names mean is added to ``meanings``.
     """
     bypasses = overrides.originals()
     read = {function.__code__: function}
-    for code, owner, name, value in mentions(function):
+    for code, owner, name, value in mentions(function, meanings):
         if isinstance(owner, type) and issubclass(owner, date) and name in READERS:
             raise _refusal(what, code, f"{owner.__name__}.{name}()")
         if (why := resources.refused(name, value)) is not None:
