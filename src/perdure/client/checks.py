@@ -125,7 +125,7 @@ class CheckRunHandle:
         return _status(await self._client.row(self.id))
 
     async def cancel(self, why: str = "") -> None:
-        """Examine nothing more after the portion under way. Raises CallRefused if it has ended."""
+        """Examine nothing more after the portion under way. Raises CallRefused or CallUnanswered if it has ended."""
         await self._handle.call(CheckMachine.cancel, why)
 
     async def result(self, timeout: Duration | None = None) -> CheckStatus:

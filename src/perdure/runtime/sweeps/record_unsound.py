@@ -90,7 +90,8 @@ async def _restored(context: SweepContext, row: Audit) -> Audit:
     run = await context.engine.checks.start(
         who="perdure", why="the database goes on from another state", key=f"restored {row.line_now}"
     )
-    known = replace(row, version=row.version + 1, line=row.line_now)
+    mine = id_text(context.incarnation.id)  # so that of two workers one finds its own row written
+    known = replace(row, version=row.version + 1, worker=mine, line=row.line_now)
     [after] = await context.store.records(Audit, [known])
     if after == known:
         # If we die here nobody is told, but for what the run finds, and by what holds the processes that were set back.
