@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 
 from perdure import settings
 from perdure.authoring import isolation
+from perdure.authoring.check.machine import CheckMachine
 from perdure.authoring.operation.machine import OperationMachine
 from perdure.authoring.registry import Registry
 from perdure.authoring.schedule.machine import ScheduleMachine
@@ -47,7 +48,7 @@ from perdure.store.sealed.offload import Offload
 from perdure.store.url import sealed, store_for
 from perdure.telemetry import Telemetry
 
-_OWN = (ScheduleMachine.__machine__, OperationMachine.__machine__, webhook)
+_OWN = (ScheduleMachine.__machine__, OperationMachine.__machine__, CheckMachine.__machine__, webhook)
 """The library's own workflows, which every worker hosts."""
 
 
@@ -162,7 +163,7 @@ class Engine(Client):
             parts = WorkerParts(
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
                 self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
-                self._breakers,
+                self._breakers, settings.check_rate(self.options.check_rate),
             )  # fmt: skip
             self.worker = Worker(parts, self.results)
             await self.worker.start()

@@ -176,6 +176,17 @@ STREAM_LOOK_SECONDS = 5.0  # until a worker looks which sinks nobody delivers to
 STREAM_RETRY_SECONDS = 1.0
 STREAM_RETRY_CAP_SECONDS = 60.0
 
+# Checks: how many processes a second are examined in the background, and how long findings are kept
+CHECKED_RECORDS = 50.0  # a second: a million in less than six hours
+CHECK_HISTORY_EVENTS = 10_000_000  # of one process that are read at most, whatever a damaged row counts
+CHECK_ROWS = 100  # that are examined between two looks at who goes on
+CHECK_PAUSE_SECONDS = 50.0  # for each second that a page has taken: two percent of one worker's time at most
+CHECK_LEASE_SECONDS = 60.0
+CHECK_ROUND_SECONDS = 600.0  # from the beginning of one round to that of the next, at least
+FINDING_RECORDS = 1_000
+FINDING_SEEN_SECONDS = 3600.0  # so often is it written that a fault is still there
+FINDING_KEPT_SECONDS = 30 * 24 * 3600.0  # after it has gone
+
 # Poison
 SUSPECT_DEATHS = 2
 ALONE_DEATHS = 3

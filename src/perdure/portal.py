@@ -20,6 +20,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.client.blocking import (
     AsyncVerb,
     BlockingBreakers,
+    BlockingChecks,
     BlockingEventStreams,
     BlockingLeaders,
     BlockingOperations,
@@ -230,6 +231,7 @@ class BlockingEngine:
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
+        self.checks = BlockingChecks(self, lambda engine: engine.checks)
         self.leaders = BlockingLeaders(self, lambda engine: engine.leaders)
         self.streams = BlockingEventStreams(self, lambda engine: engine.streams)
 

@@ -65,6 +65,21 @@ def breakers(own: Mapping[str, Any] | None = None) -> BreakerSettings:
     return BreakerSettings((("the program", own or {}), (file, found.get("breakers", {}))))
 
 
+def check_rate(own: float) -> float:
+    """Processes a second that checks examine in the background: ``rate`` of ``[checks]``, or the program's own number.
+
+    Raises DefinitionError.
+    """
+    file, found = _config()
+    section = found.get("checks", {})
+    if not isinstance(section, dict) or section.keys() - {"rate"}:
+        raise DefinitionError(f"the checks of {file} make no sense. Write [checks] and, below it, rate = 50.")
+    rate = section.get("rate", own)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1_000_000:
+        raise DefinitionError(f"the checks of {file} have rate = {rate!r:.100}. Give processes a second, 0 for none.")
+    return float(rate)
+
+
 def _config() -> tuple[str, Mapping[str, Any]]:
     """The file that sets things, and what it sets."""
     name = os.environ.get(CONFIG) or CONFIG_FILE
@@ -79,9 +94,10 @@ def _config() -> tuple[str, Mapping[str, Any]]:
         raise DefinitionError(
             f"{file} cannot be read: {error}. Correct it, or name another file by {CONFIG}."
         ) from error
-    if unknown := found.keys() - {"policies", "breakers"}:
+    if unknown := found.keys() - {"policies", "breakers", "checks"}:
         raise DefinitionError(
-            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies and breakers"
+            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies, "
+            "breakers and checks"
         )
     return name, found
 

@@ -34,6 +34,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "board": ("board",),
     "failures": ("failures",),
     "operation": ("operation", "ls"),
+    "check": ("check", "findings"),
     "retry": ("retry", "failed"),
     "hold": ("hold", "waits"),
     "resume": ("resume", "held"),

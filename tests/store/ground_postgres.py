@@ -17,12 +17,13 @@ from tests.store import damage as values
 FULL = "SELECT (SELECT count(*) FROM perdure.process) + (SELECT count(*) FROM perdure.event)"
 TRUNCATE = (
     "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept, perdure.queue, "
-    "perdure.circuit, perdure.leader"
+    "perdure.circuit, perdure.leader, perdure.finding, perdure.audit"
 )
 DELETE = (
     "DELETE FROM perdure.process; DELETE FROM perdure.event; DELETE FROM perdure.message;"
     "DELETE FROM perdure.worker; DELETE FROM perdure.key_kept; DELETE FROM perdure.queue; "
-    "DELETE FROM perdure.circuit; DELETE FROM perdure.leader"
+    "DELETE FROM perdure.circuit; DELETE FROM perdure.leader; "
+    "DELETE FROM perdure.finding; DELETE FROM perdure.audit"
 )
 NO_STREAMS = """
     SELECT perdure.close_inlet() WHERE EXISTS (SELECT FROM perdure.event_stream);

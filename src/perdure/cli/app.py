@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, Group
 
 from perdure.cli import commands, exit_code, inspect, removal, worker
 from perdure.cli.breaker import breaker
+from perdure.cli.check import check
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.edit import edit
@@ -85,6 +86,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.fail,
         commands.repair,
         operation,
+        check,
         removal.rm,
         removal.key,
     ),

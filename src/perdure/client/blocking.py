@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from perdure.client.breakers import Breakers
+from perdure.client.checks import CheckRunHandle, Checks, CheckView
 from perdure.client.leaders import Leaders
 from perdure.client.operations import OperationHandle, Operations
 from perdure.client.queues import Queues
@@ -175,3 +176,50 @@ class BlockingOperations(BlockingPart[Operations]):
 
 async def _handle(operations: Operations, id: str) -> OperationHandle:
     return operations.handle(id)
+
+
+class BlockingCheckRunHandle:
+    """What ``start`` and ``handle`` of :class:`BlockingChecks` give: a :class:`CheckRunHandle` whose verbs block."""
+
+    def __init__(self, engine: Runs, handle: CheckRunHandle) -> None:
+        self._engine = engine
+        self._handle = handle
+        self.id = handle.id
+
+    def run(self, verb: AsyncVerb[CheckRunHandle, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a verb of :class:`CheckRunHandle` on the engine's event loop."""
+        return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
+
+    status = blocking(CheckRunHandle.status)
+    cancel = blocking(CheckRunHandle.cancel)
+    result = blocking(CheckRunHandle.result)
+
+
+class BlockingChecks(BlockingPart[Checks]):
+    """What ``checks`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Checks`, blocking."""
+
+    preview = blocking(Checks.preview)
+    runs = blocking(Checks.runs)
+    findings = blocking(Checks.findings)
+    background = blocking(Checks.background)
+
+    def list(self) -> list[CheckView]:
+        """All checks that there are."""
+        return self._engine.run(lambda engine: _listed(self._part(engine)))
+
+    def start(self, **settings: Any) -> BlockingCheckRunHandle:
+        """Start a check run: see :meth:`Checks.start`."""
+        started = self._engine.run(lambda engine: self._part(engine).start(**settings))
+        return BlockingCheckRunHandle(self._engine, started)
+
+    def handle(self, id: str) -> BlockingCheckRunHandle:
+        """The check run with this id."""
+        return BlockingCheckRunHandle(self._engine, self._engine.run(lambda engine: _run(self._part(engine), id)))
+
+
+async def _listed(checks: Checks) -> list[CheckView]:
+    return checks.list()
+
+
+async def _run(checks: Checks, id: str) -> CheckRunHandle:
+    return checks.handle(id)

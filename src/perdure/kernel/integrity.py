@@ -25,7 +25,7 @@ _NOT_RECEIVED = {None}
 EARLIEST, LATEST = 0, 253_370_764_800_000_000
 """From 1970 to the year 9999: in a turn at another time, code could not compute the date."""
 
-_ADVICE = "Nothing of it was done again. Restore what is missing from a backup"
+ADVICE = "Nothing of it was done again. Restore what is missing from a backup"
 
 
 def flaw(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> StoreError | None:
@@ -83,7 +83,7 @@ def lacking(process: bytes, counted: int, there: int) -> DamagedRecord:
     """
     return DamagedRecord(
         f"process {id_text(process)} is not whole: {counted} signals and calls wait in its inbox, as its row counts, "
-        f"and {there} of them are there. {_ADVICE}"
+        f"and {there} of them are there. {ADVICE}"
     )
 
 
@@ -158,7 +158,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _damaged(process: Process, text: str) -> DamagedRecord:
-    return DamagedRecord(f"process {id_text(process.id)} is not whole: {text}. {_ADVICE}")
+    return DamagedRecord(f"process {id_text(process.id)} is not whole: {text}. {ADVICE}")
 
 
 def _garbled(process: Process, record: str, text: str) -> DamagedRecord:

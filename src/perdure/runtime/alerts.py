@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logger("alert")
 
-AlertKind: TypeAlias = Literal["step", "unknown", "threshold", "broken", "undo", "suspects", "breaker"]
+AlertKind: TypeAlias = Literal["step", "unknown", "threshold", "broken", "undo", "suspects", "breaker", "restored"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,8 @@ class Alert:
     ``kind`` is *step* (a step has failed by an error that is raised as permanent), *unknown* (nobody knows whether a
     step that runs at most once was done), *threshold* (a step has come to an ``"alert"`` of its retry), *broken* (a
     process waits for a person), *undo* (it does, as an undo has failed for good), *suspects* (processes were held by
-    workers that died), *breaker* (a circuit breaker has opened). ``text`` says it in a sentence, ``error`` is the class
+    workers that died), *breaker* (a circuit breaker has opened), *restored* (the database goes on
+    from another state). ``text`` says it in a sentence, ``error`` is the class
     of an error and ``detail`` its text. What does not belong to the kind is empty, or None.
     """
 
@@ -108,6 +109,14 @@ class Alerts:
     def breaker(self, circuit: Circuit) -> None:
         """A circuit breaker has opened by itself."""
         self._tell("breaker", f"{circuit.name}:{circuit.version}", circuit.text(), None, None)
+
+    def restored(self, line: str, run: str) -> None:
+        """The database goes on from another state, and a check run examines everything in it."""
+        text = (
+            "the database goes on from another state (a restored backup, or a fail-over); every process is being "
+            f"examined by check run {run}: see `perdure check findings`, and what steps have done since that state"
+        )
+        self._tell("restored", line, text, None, None)
 
     def _of_unknown(self, process: Process, ask: Ask[Any], failure: Failure) -> None:
         self._of_step("unknown", process, ask, failure, "runs at most once, and nobody knows whether it was done")

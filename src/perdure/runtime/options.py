@@ -20,7 +20,8 @@ class WorkerOptions:
     processes that only wait, and were let go, stay in memory, so that their next wake needs no replay; 0 keeps none.
     ``policies`` set retries and timeouts of steps by name, ``{"order.*.charge": Policy(attempts=5)}``; those of
     ``perdure.toml`` and of PERDURE_POLICIES count more. ``breakers`` set numbers of circuit breakers by name,
-    ``{"bank": {"failures": 3}}``; those of ``perdure.toml`` count more.
+    ``{"bank": {"failures": 3}}``; those of ``perdure.toml`` count more. ``check_rate`` is how many processes a second
+    all workers together examine in the background by the named checks (0: none); ``perdure.toml`` counts more.
     """
 
     lease_seconds: float = limits.LEASE_SECONDS
@@ -34,6 +35,7 @@ class WorkerOptions:
     cached: int = limits.CACHED_PROCESSES
     policies: Mapping[str, Policy] = field(default_factory=dict)
     breakers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    check_rate: float = limits.CHECKED_RECORDS
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the reason."""
@@ -48,6 +50,8 @@ class WorkerOptions:
             raise DefinitionError(f"cells={self.cells}: a worker must have room for at least one hard step")
         if self.cached < 0:
             raise DefinitionError(f"cached={self.cached}: it may not be negative; 0 keeps no process in memory")
+        if not 0 <= self.check_rate < 1_000_000:
+            raise DefinitionError(f"check_rate={self.check_rate}: give processes a second, or 0 for no checks")
         if not isinstance(self.policies, Mapping):
             raise DefinitionError(f'policies={self.policies!r:.100}: write {{"order.*.charge": Policy(attempts=5)}}')
         if min(self.stop_seconds, self.retention_seconds, self.key_retention_seconds) < 0:

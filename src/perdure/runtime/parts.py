@@ -34,7 +34,8 @@ class Incarnation:
 class WorkerParts:
     """What one worker is made of. ``alone``: it runs one group of suspects and nothing else (rule 13).
 
-    ``engine`` is what its steps may start other processes with.
+    ``engine`` is what its steps may start other processes with. ``check_rate`` is how many processes a second are
+    examined in the background; 0 examines none.
     ``lease`` is for how many microseconds a claim, a commit or a beat leases a row.
     """
 
@@ -51,6 +52,7 @@ class WorkerParts:
     engine: Any = None
     on_alert: OnAlert | None = None
     breakers: BreakerSettings = field(default_factory=BreakerSettings)
+    check_rate: float = 0.0
     lease: int = field(init=False)
     alerts: Alerts = field(init=False)
 

@@ -97,6 +97,8 @@ class Supervisor:
         """Seconds until a sweep looks again: fewer if a page follows its last one, or a second look is owed."""
         if sweep is worker_dead and self._looks.free:
             return worker_dead.AGAIN_SECONDS
+        if sweep is record_unsound:
+            return self._place.wait
         what: Overdue | None = getattr(sweep, "OVERDUE", None)
         more = (
             self.context.pages[what].more

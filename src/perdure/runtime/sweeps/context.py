@@ -43,6 +43,8 @@ class SweepContext:
         self.machine = parts.machine
         self.telemetry = parts.telemetry
         self.alerts = parts.alerts
+        self.engine = parts.engine
+        self.check_rate = parts.check_rate
         self.events = events
         self.retention = parts.options.retention_seconds
         self.key_retention = parts.options.key_retention_seconds

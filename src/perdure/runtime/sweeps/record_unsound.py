@@ -1,50 +1,104 @@
 """Sweep: records that break a law. The constraints should make this impossible; this checks whether they do.
 
-A few unfinished processes per round are read with their histories, in the order of their ids, round and round.
+All processes are examined by all checks, kind by kind in turn, round and round, at a rate that all workers share: a row
+of the store says how far they are (``kernel/audit.py``). Nothing is mended here: a person orders that. If the row shows
+that the database goes on from another state than the one seen last, everything is examined at once.
 """
 
 from __future__ import annotations
 
-from perdure.errors import StoreUnavailable
-from perdure.kernel.process import FINAL, Process, Status
-from perdure.kernel.soundness import unsound
-from perdure.kernel.stored import first_trouble
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.check.examination import examine, keep, tidy
+from perdure.clock import SECOND, microseconds
+from perdure.kernel.audit import Audit, ended, moved, opened, taken
+from perdure.kernel.check import CHECKS
+from perdure.kernel.names import id_text
+from perdure.kernel.soundness import Finding
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Search
 
 SECONDS = 60.0
+"""The time to the first look, at most. Later looks are as :class:`Position` says."""
+AGAIN_SECONDS = 2.0
 COUNTER = "records_unsound"
-ROWS = 20
-OPEN = tuple(status for status in Status if status not in FINAL)
+LONGEST_WAIT_SECONDS = 10.0
 
 
 class Position:
-    """Where the last round ended."""
+    """When this worker looks again whether a page is due: in ``wait`` seconds."""
 
     def __init__(self) -> None:
-        self.before: bytes | None = None
+        self.wait = LONGEST_WAIT_SECONDS
 
 
 async def sweep(context: SweepContext, place: Position) -> int:
-    """Check the next few unfinished processes; each finding is reported and counted."""
-    rows = await context.store.search(Search(statuses=OPEN, before_id=place.before, limit=ROWS, tasks=True))
-    place.before = rows[-1].id if len(rows) == ROWS else None
-    found = 0
-    for row in rows:
-        with context.each(row, StoreUnavailable):
-            found += await _looked_at(context, row)
-    return found
+    """Examine the next page if it is due, and no other worker is at it; the answer is how many faults are new."""
+    place.wait = LONGEST_WAIT_SECONDS
+    [row] = await context.store.records(Audit)
+    now = context.time.now()
+    if row.line != row.line_now:
+        row = await _restored(context, row)
+    if not context.check_rate:
+        return 0
+    if not row.is_due(now):
+        place.wait = _until(row, now)
+        return 0
+    mine = taken(row, id_text(context.incarnation.id), now)
+    if (await context.store.records(Audit, [mine]))[0] != mine:
+        place.wait = AGAIN_SECONDS
+        return 0  # another worker was quicker
+    # If we die here the row falls due again, and another worker examines the same page.
+    started = context.time.monotonic()
+    after, new = await _page(context, mine, started)
+    await context.store.records(Audit, [after])
+    place.wait = _until(after, context.time.now())
+    return new
 
 
-async def _looked_at(context: SweepContext, row: Process) -> int:
-    events = await context.store.history(row.id, row.run, limit=row.events)
-    messages = await context.store.messages([(row.id, 0)])
-    fresh = await context.store.search(Search(ids=(row.id,)))
-    if not fresh or fresh[0].version != row.version or fresh[0].inbox != row.inbox:
-        return 0  # it moved while we read: the next round will see it
-    if first_trouble(event.payload for event in events):
-        return 0  # the worker that claims it finds that too, and parks it
-    findings = unsound(row, events, messages, context.time.now())
-    for finding in findings:
-        context.events.found(finding)
-    return len(findings)
+async def _page(context: SweepContext, row: Audit, started: float) -> tuple[Audit, int]:
+    """The row behind the next page, and how many faults on it are new."""
+    store = context.store
+    if not row.kinds:
+        counts = await store.count(Search(tasks=True))
+        row = opened(row, {kind for kind, _, _ in counts}, context.time.now())
+        await tidy(store, context.time.now())
+        if not counts:
+            return replace(ended(row, context.time.now()), version=row.version + 1), 0
+    kind, behind = row.kinds[0]
+    rows = await store.search(
+        Search(kind=kind, tasks=True, before_id=bytes.fromhex(behind) or None, limit=limits.CHECK_ROWS)
+    )
+    page = await examine(store, rows, CHECKS)
+    now = context.time.now()
+    new = await keep(store, page, CHECKS, now)
+    names = {(one.law, one.process) for one in new}
+    for finding in page.findings:
+        if (finding.law, id_text(finding.subject)) in names:
+            told = f"process {id_text(finding.subject)}: {finding.text}; `perdure check findings` lists all"
+            context.events.found(Finding(finding.law, finding.subject, told))
+    took = context.time.monotonic() - started
+    wait = microseconds(max(len(rows) / context.check_rate, took * limits.CHECK_PAUSE_SECONDS))
+    before = rows[-1].id if len(rows) == limits.CHECK_ROWS else None
+    after = moved(row, before, checked=len(rows), found=len(page.findings), now=now, wait=wait)
+    return after, len(new)
+
+
+async def _restored(context: SweepContext, row: Audit) -> Audit:
+    """Have everything examined at once, and tell the operator, once; the row as it is then."""
+    run = await context.engine.checks.start(
+        who="perdure", why="the database goes on from another state", key=f"restored {row.line_now}"
+    )
+    mine = id_text(context.incarnation.id)  # so that of two workers one finds its own row written
+    known = replace(row, version=row.version + 1, worker=mine, line=row.line_now)
+    [after] = await context.store.records(Audit, [known])
+    if after == known:
+        # If we die here nobody is told, but for what the run finds, and by what holds the processes that were set back.
+        context.alerts.restored(row.line_now, run.id)
+    return after
+
+
+def _until(row: Audit, now: int) -> float:
+    """Seconds until the row is due, but so few that it is noticed soon if the database was set back."""
+    return min(max((row.due_at - now) / SECOND, 0.05), LONGEST_WAIT_SECONDS)

@@ -17,6 +17,7 @@ from perdure.kernel import queue as rules
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.claim import Claim
 from perdure.kernel.clock import Clock
+from perdure.kernel.finding import KeptFinding
 from perdure.kernel.process import Process
 from perdure.kernel.quarantine import together
 from perdure.kernel.queue import SHARES_A_LOOK, SWITCH, Queue, WaitingTask
@@ -46,7 +47,8 @@ def write(transaction: Transaction, table: type[RowT], changes: Sequence[RowT], 
         event_log.write(transaction, cast(Sequence[EventStream], changes))
         return read(transaction.connection, table)
     for change in changes:
-        if transaction.connection.run(f"write_{table.__name__.lower()}", **asdict(change)) > 0 and table is Queue:
+        verb = "remove" if isinstance(change, KeptFinding) and change.removed else "write"
+        if transaction.connection.run(f"{verb}_{table.__name__.lower()}", **asdict(change)) > 0 and table is Queue:
             transaction.left_due = True  # what waited in a queue may be due for others now
     return read(transaction.connection, table)
 

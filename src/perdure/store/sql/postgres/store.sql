@@ -150,6 +150,12 @@ SELECT * FROM perdure.leaders($1)
 -- name: eventstreams
 SELECT * FROM perdure.eventstreams($1)
 
+-- name: keptfindings
+SELECT * FROM perdure.keptfindings($1)
+
+-- name: audits
+SELECT * FROM perdure.audits($1)
+
 -- name: stream_page
 SELECT * FROM perdure.stream_page($1, $2, $3, $4, $5)
 

@@ -1,0 +1,50 @@
+"""A backup is put back under running workers: all processes are examined at once, and the operator is told once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from perdure import Alert
+from perdure.kernel.names import id_text
+from perdure.runtime.options import WorkerOptions
+from perdure.runtime.sweeps import record_unsound
+from perdure.store.base import Search
+from tests.checks import plants, shop
+from tests.restored.backups import dropped_and_restored, restored
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
+QUICK = WorkerOptions(lease_seconds=3.0, beat_seconds=0.3)
+
+
+async def test_after_a_backup_is_put_back_everything_is_examined_at_once_and_the_operator_told_once(
+    opened: Open, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_unsound, "SECONDS", 0.05)
+    monkeypatch.setattr(record_unsound, "LONGEST_WAIT_SECONDS", 0.05)
+    told: list[Alert] = []
+    settings = {"work": True, "workflows": [shop], "options": QUICK, "on_alert": told.append}
+    here, _ = await opened(**settings)
+    there, _ = await opened(**settings)
+    order = await here.start(shop.order, "A-1")
+    await until_row(here, order.id, lambda row: row.awaiting and row.events)
+    backup = restored if store_url.startswith("sqlite") else dropped_and_restored
+    await plants.sow(store_url, order.id, "UPDATE process SET deaths = 7 WHERE id = :id")
+    restore = await asyncio.to_thread(backup, store_url, tmp_path)
+    before = [engine.metrics().get("beat_count", 0) for engine in (here, there)]
+    await until(lambda: all(e.metrics()["beat_count"] > n + 1 for e, n in zip((here, there), before, strict=True)))
+    assert not [alert for alert in told if alert.kind == "restored"]
+    await asyncio.to_thread(restore)
+
+    await until(lambda: [alert for alert in told if alert.kind == "restored"])
+    [row] = await here.store.search(Search(kind="perdure/check"))
+    assert (row.key or "").startswith("restored ")
+    status = await here.checks.handle(id_text(row.id)).result(LIMIT)
+    assert status.phase == "done" and status.found == {"one_transaction": 1}
+    await asyncio.sleep(0)
+    alerts = [alert for alert in told if alert.kind == "restored"]
+    assert len(alerts) == 1 and id_text(row.id) in alerts[0].text
+    assert len(await here.checks.runs()) == 1, "of two workers that have seen it one has started the run"

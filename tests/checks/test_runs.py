@@ -1,0 +1,124 @@
+"""Check runs: durable, several at once, narrowed, at a rate, cancelled; and what they have found, from each door."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure import BlockingEngine, Engine
+from perdure.authoring.check import machine
+from perdure.errors import CallRefused, CallUnanswered, InvalidInput, StoreUnavailable
+from perdure.runtime.options import WorkerOptions
+from tests.checks import plants, shop
+from tests.runtime.conftest import LIMIT, Open, lose, until_row
+
+DAMAGE = "UPDATE process SET deaths = 7 WHERE id = :id"
+QUIET = WorkerOptions(check_rate=0)
+
+
+async def damaged(opened: Open, store_url: str, many: int, bad: int) -> Engine:
+    """A worker, and delayed orders of which the first ones are damaged."""
+    engine, _ = await opened(work=True, workflows=[shop], options=QUIET)
+    handles = [await engine.start(shop.order.options(key=f"A-{n}", delay=3600), f"A-{n}") for n in range(many)]
+    for handle in handles[:bad]:
+        await plants.sow(store_url, handle.id, DAMAGE)
+    return engine
+
+
+async def test_a_run_goes_on_after_its_worker_has_died_and_counts_each_process_once(
+    opened: Open, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "PORTION", 2)
+    monkeypatch.setattr("perdure.client.checks.CHECK_ROWS", 2)
+    engine = await damaged(opened, store_url, 9, 4)
+    run = await engine.checks.start(kind="order", fix=True, rate=8.0, who="ann", why="the disk")
+    await until_row(engine, run.id, lambda row: b'"checked":2' in (row.state or b""))
+    assert engine.worker is not None
+    _, store = await opened()
+    await lose(engine, store)
+    other, _ = await opened(work=True, workflows=[shop], options=QUIET)
+    status = await other.checks.handle(run.id).result(LIMIT)
+    assert (status.phase, status.checked, status.total) == ("done", 9, 9)
+    assert (status.found, status.mended) == ({"one_transaction": 4}, {"one_transaction": 4})
+    assert await other.checks.handle(run.id).status() == status
+    assert await other.count(where="kind = order and status = broken") == {"order": {"broken": 4}}
+
+
+async def test_a_run_is_narrowed_by_kind_query_and_name_and_several_go_at_once(opened: Open, store_url: str) -> None:
+    engine = await damaged(opened, store_url, 4, 2)
+    runs = [
+        await engine.checks.start(kind="order", priority=0),
+        await engine.checks.start(where="key = A-0"),
+        await engine.checks.start(kind="delivery"),
+        await engine.checks.start(kind="order", only=["history_is_gapless"]),
+    ]
+    found = [(await run.result(LIMIT)) for run in runs]
+    assert [one.checked for one in found] == [4, 1, 0, 4]
+    assert [one.found.get("one_transaction", 0) for one in found] == [2, 1, 0, 0]
+    assert len(await engine.checks.runs()) == 4
+    rows = [await engine.row(run.id) for run in runs]
+    assert [row.priority for row in rows] == [0, 4, 4, 4]
+
+
+async def test_a_cancelled_run_examines_nothing_more(
+    opened: Open, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "PORTION", 1)
+    monkeypatch.setattr("perdure.client.checks.CHECK_ROWS", 1)
+    engine = await damaged(opened, store_url, 4, 1)
+    run = await engine.checks.start(kind="order", rate=0.01)
+    await until_row(engine, run.id, lambda row: b'"checked":1' in (row.state or b""))
+    assert (await run.status()).phase == "running"
+    await run.cancel("too slow")
+    status = await run.result(LIMIT)
+    assert (status.phase, status.cancelled, status.checked, status.found) == ("cancelled", "too slow", 1, {})
+    with pytest.raises((CallRefused, CallUnanswered)):
+        await run.cancel()
+
+
+async def test_a_store_that_is_away_is_asked_again_and_nothing_is_counted_twice(opened: Open, store_url: str) -> None:
+    engine, store = await opened(work=True, workflows=[shop], options=QUIET)
+    handle = await engine.start(shop.order.options(delay=3600), "A-1")
+    await plants.sow(store_url, handle.id, DAMAGE)
+    failed: list[str] = []
+
+    async def away(name: str, argument: object) -> None:
+        if name == "history" and len(failed) < 2:
+            failed.append(name)
+            raise StoreUnavailable("it is away")
+
+    store.before = away
+    status = await (await engine.checks.start(kind="order")).result(LIMIT)
+    assert len(failed) == 2 and (status.checked, status.found) == (1, {"one_transaction": 1})
+
+
+async def test_what_makes_no_sense_is_refused_before_anything_is_read(opened: Open) -> None:
+    engine, _ = await opened()
+    for wrong in (
+        {"only": ["history"]}, {"where": "colour = red"}, {"rate": 0}, {"where": "age > 1h", "kind": "order"},
+        {"priority": 12},
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput):
+            await engine.checks.start(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="history_is_gapless"):
+        await engine.checks.preview(only=["history_is_gaples"])
+
+
+async def test_the_verbs_block_for_code_without_an_event_loop(opened: Open, store_url: str) -> None:
+    engine = await damaged(opened, store_url, 2, 1)
+
+    def all_of_them() -> None:
+        with BlockingEngine(store_url) as blocking:
+            assert {check.name for check in blocking.checks.list()} >= {"one_owner", "parent_is_told"}
+            assert blocking.checks.preview(kind="order").found == {"one_transaction": 1}
+            run = blocking.checks.start(kind="order", fix=True, who="ann")
+            assert run.result(LIMIT).mended == {"one_transaction": 1}
+            assert blocking.checks.handle(run.id).status().phase == "done"
+            [finding] = blocking.checks.findings(gone=True)
+            assert finding.mended_by == "ann"
+            assert len(blocking.checks.runs()) == 1
+            assert blocking.checks.background().checked == 0
+
+    await asyncio.to_thread(all_of_them)
+    await engine.close()
