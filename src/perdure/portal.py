@@ -289,6 +289,8 @@ class BlockingEngine:
     list = blocking(Client.list)
     count = blocking(Client.count)
     board = blocking(Client.board)
+    explain = blocking(Client.explain)
+    health = blocking(Client.health)
     failures = blocking(Client.failures)
     metrics = blocking(_metrics)
 

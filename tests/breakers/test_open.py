@@ -61,7 +61,7 @@ async def test_while_it_is_open_no_attempt_is_made_and_a_step_waits_with_nothing
         assert {event.type for event in await handle.history()}.isdisjoint({EventType.ATTEMPT_FAILED})
     view = await first.status()
     assert view.waiting == "it waits, as breaker bank is open (3 attempts have failed: ConnectionError)"
-    assert view.mover == "timer" and view.since and view.until and (view.until - view.since).total_seconds() == HOUR
+    assert view.mover == "breaker" and view.since and view.until and (view.until - view.since).total_seconds() == HOUR
     [record] = [record for record in caplog.records if record.name == "perdure.breaker"]
     assert record.getMessage() == ("breaker bank is open (3 attempts have failed: ConnectionError); it was closed")
     assert vars(record).items() >= {"breaker": "bank", "state": "open", "was": "closed"}.items()

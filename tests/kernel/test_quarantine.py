@@ -9,6 +9,7 @@ import pytest
 from perdure.kernel import quarantine, transition
 from perdure.kernel.diagnosis import next_mover
 from perdure.kernel.process import Process, Status
+from perdure.kernel.worker import Offer, WorkerRow
 from perdure.limits import ALONE_DEATHS, QUARANTINE_PROCESSES, SUSPECT_DEATHS
 
 NOW = 1_000_000
@@ -90,9 +91,11 @@ def test_the_first_suspect_says_who_runs_together() -> None:
 
 def test_people_are_told_that_a_process_is_a_suspect_and_with_how_many_it_runs() -> None:
     due = Process(b"p" * 16, "order", None, b"{}", due_at=NOW, deaths=2, alone_deaths=-50)
-    told = next_mover(due, NOW, {}).text
+    offer = Offer(frozenset({("order", "")})).encode()
+    told = next_mover(due, NOW, {b"w" * 16: WorkerRow(b"w" * 16, "here:1", offer)}).text
     assert "a suspect (held at 2 deaths of its worker; runs with up to 49 others)" in told
     assert "waits for a place in quarantine" in told
+    assert "no live worker hosts" in next_mover(due, NOW, {}).text
     alone = next_mover(in_hand(deaths=4, alone_deaths=1), NOW - 1, {}).text
     assert "held at 5 deaths" in alone and "runs alone" in alone and "in quarantine" in alone
     assert "quarantine" not in next_mover(in_hand(deaths=1), NOW - 1, {}).text

@@ -82,4 +82,4 @@ def test_people_are_told_why_a_queue_keeps_a_task(limits: dict[str, Any], who: s
 
 def test_what_no_queue_keeps_waits_for_a_worker() -> None:
     standing = QueueLoads((Queue("bank", concurrency=6),), (Load("bank", None, 1, 5),))
-    assert next_mover(TASK, NOW, {}, standing).text == "it is due and waits for a worker that hosts '@bank'"
+    assert next_mover(TASK, NOW, {}, standing).text == "it is due, and no live worker serves queue 'bank'"

@@ -17,6 +17,7 @@ from perdure.cli.check import check
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.edit import edit
+from perdure.cli.explain import explain, health
 from perdure.cli.failures import board, failures
 from perdure.cli.leader import leader
 from perdure.cli.operation import operation
@@ -35,7 +36,7 @@ from perdure.errors import PerdureError
 app = App(
     name="perdure",
     help="Durable processes that right themselves: run workers, look at processes, and give them commands.",
-    help_epilogue="Exit codes: 0 done; 1 not done, or the process failed; 2 wrong usage.",
+    help_epilogue="Exit codes: 0 done; 1 not done, or the process failed; 2 wrong usage; 3 trouble was found.",
     help_format="plaintext",
     version=version,
 )
@@ -63,6 +64,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
     "Looking": (
         inspect.ps,
         inspect.show,
+        explain,
         inspect.history,
         inspect.trace,
         tree,
@@ -70,6 +72,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         board,
         failures,
         workers,
+        health,
     ),
     "Repairing": (
         commands.retry,

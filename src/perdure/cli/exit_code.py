@@ -11,6 +11,8 @@ FAILED = 1
 """The command could not be carried out, or the process that it waited for has failed."""
 USAGE = 2
 """The command line is wrong: an unknown command or option, or a value that does not fit."""
+STANDS_STILL = 3
+"""Of ``explain`` and ``health``: the command was carried out, and what it found needs a person or a worker."""
 HUNG = EXIT_HUNG
 """A worker has ended itself, because code of a process blocked its event loop."""
 WORN_OUT = 75

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from cyclopts import App
+from rich.text import Text
 
 from perdure.cli import output, text
-from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Url, Who, Why, connected, present, user
+from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Switch, Url, Who, Why, connected, present, user
 from perdure.cli.rows import Rows
 from perdure.client.queues import QueueView
 from perdure.engine import Engine
@@ -16,10 +17,20 @@ queue = App(name="queue", help="Show, limit, block and unblock queues.", help_fo
 
 
 @queue.command
-async def ls(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """List queues: what waits and runs, limits, and who blocked them."""
+async def ls(*, unpolled: Switch = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
+    """List queues: what waits and runs, who serves them, their limits.
+
+    Parameters
+    ----------
+    unpolled
+        Only queues in which steps wait that no live worker serves.
+    """
     async with connected(url) as engine:
-        await _show(engine, await engine.queues.list(), json=json)
+        views = await engine.queues.list(unpolled=unpolled)
+        if unpolled and not views and not json:
+            output.show("every queue in which steps wait is served by a live worker")
+            return
+        await _show(engine, views, json=json)
 
 
 @queue.command
@@ -104,10 +115,23 @@ async def _show(engine: Engine, views: list[QueueView], *, json: bool) -> None:
 
 def _rows(views: list[QueueView], now: datetime) -> Rows:
     """Queues, one a row, with their limits and who has blocked them."""
-    rows = Rows("queue", "waiting", "running", "limits", "blocked")
+    rows = Rows("queue", "waiting", "running", "due since", "workers", "limits", "blocked")
     for view in views:
-        rows.add(view.name, f"{view.waiting:,}", f"{view.running:,}", _limits(view), _blocked(view, now))
+        rows.add(
+            view.name, f"{view.waiting:,}", f"{view.running:,}", text.when(view.oldest_at, now), _served(view, now),
+            _limits(view), _blocked(view, now),
+        )  # fmt: skip
     return rows
+
+
+def _served(view: QueueView, now: datetime) -> Text:
+    """How many live workers serve it; red if steps wait for one that is not there."""
+    told = f"{view.servers:,}"
+    if not view.servers and view.polled_at is not None:
+        told += f", the last {text.when(view.polled_at, now)}"
+    elif view.servers and view.unpolled:
+        told += ", none for a label"
+    return Text(told, style="red" if view.unpolled else "")
 
 
 def _limits(view: QueueView) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 from perdure.cli import event_text, output, table, text
 from perdure.cli.options import ORIGIN, reference_to
 from perdure.cli.rows import Rows
-from perdure.client.view import ProcessView, instant, standing, view
+from perdure.client.view import ProcessView, instant, known_workers, standing, view
 from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.kernel import run
@@ -214,11 +214,11 @@ class Report:
 async def report_on(engine: Engine, row: Process) -> Report:
     """Read everything about a process."""
     store = engine.store
-    workers = await store.workers(ended=True)
+    workers = await known_workers(store)
     now = await store.now()
     events = await store.history(row.id, row.run, after=max(0, row.events - LOOK_BACK), limit=LOOK_BACK)
     unheard = await store.messages([(row.id, row.seen)]) if row.inbox > row.seen else []
-    seen = view(row, now, {worker.id: worker.name for worker in workers}, await standing(store, [row]))
+    seen = view(row, now, workers, await standing(store, [row]))
     return Report(
         row,
         seen,
@@ -226,7 +226,7 @@ async def report_on(engine: Engine, row: Process) -> Report:
         events,
         await letters_of(engine, row, [*_failures(events)[-1:], *events[-LAST:]]),
         unheard[:UNHEARD],
-        next((worker for worker in workers if worker.id == row.owner), None),
+        workers.get(row.owner or b""),
         await _parent(engine, row),
         await _advice(engine, row, seen),
     )

@@ -68,7 +68,7 @@ def next_move(view: ProcessView, now: datetime) -> str:
     """Who moves the process next, and when, in a few words."""
     if view.status.value in ("completed", "failed", "cancelled"):
         return "" if view.error is None else text.failure(view.error, 120)
-    until = f", {text.when(view.until, now)}" if view.mover == "timer" else ""
+    until = f", {text.when(view.until, now)}" if view.mover in ("timer", "breaker", "schedule") else ""
     return text.cut(view.waiting, 160) + until
 
 

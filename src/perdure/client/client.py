@@ -19,6 +19,7 @@ from perdure.client.breakers import Breakers
 from perdure.client.checks import Checks
 from perdure.client.clock import Timekeeping
 from perdure.client.debounce import debounced
+from perdure.client.explaining.verbs import Explaining
 from perdure.client.finding.board import UNFINISHED, BoardLine, board
 from perdure.client.finding.failures import FAILED, FailureGroup, grouped
 from perdure.client.finding.finder import Finder
@@ -58,7 +59,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Client:
+class Client(Explaining):
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
     The verbs for a single process are methods of its handle; those for schedules, operations, checks, event streams,

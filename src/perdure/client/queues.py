@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.client import validation
+from perdure.client.polling import Poll, polled
 from perdure.client.view import instant
 from perdure.clock import Duration
 from perdure.errors import IllegalMove, InvalidInput
@@ -33,7 +34,11 @@ MOST = 1_000_000_000
 class QueueView:
     """What the verbs on queues return: the limits (None: no limit), and how many tasks wait and run now.
 
-    ``per`` is in seconds. ``full`` says how much of ``concurrency`` is taken: the sum of the costs of running tasks.
+    ``servers`` live workers serve it; ``polled_at`` is when one last did: now, if there is one, None if none is
+    remembered (an ended worker is, for a day). ``unpolled`` says that steps wait, without a label or with one, that no
+    live worker serves. ``oldest_at`` is since when the one that waits longest is due; None if none has been for a
+    minute. ``per`` is in seconds. ``full`` says how much of ``concurrency`` is taken: the sum of the costs of running
+    tasks.
     ``who``, ``why`` and ``origin`` describe the last change, made at ``changed_at``.
     """
 
@@ -52,6 +57,10 @@ class QueueView:
     who: str
     why: str
     origin: str
+    servers: int = 0
+    polled_at: datetime | None = None
+    unpolled: bool = False
+    oldest_at: datetime | None = None
 
 
 class Queues:
@@ -97,16 +106,21 @@ class Queues:
         """Let the waiting tasks of the queue begin again, within its limits."""
         return await self._change(queue, unblocked, validation.sender(who, why, origin))
 
-    async def list(self) -> builtins.list[QueueView]:
-        """Every queue that was ever limited or blocked, or in which tasks wait or run, by name."""
+    async def list(self, *, unpolled: bool = False) -> builtins.list[QueueView]:
+        """Every queue that was ever limited or blocked, or in which tasks wait or run, by name.
+
+        ``unpolled`` leaves out all but those in which steps wait that no live worker serves.
+        """
         queues = {queue.name: queue for queue in await self.store.records(Queue) if queue.name != SWITCH}
         unfinished = await self.store.count(Search(statuses=(Status.RUNNING,), tasks=True))
         counts = {kind.removeprefix(QUEUE_MARK): number for kind, _, number in unfinished if is_task(kind)}
         loads = await self.store.records(Load)
-        return [
-            _view(queues.get(name, Queue(name, 0)), counts.get(name, 0), loads)
+        polls = await polled(self.store)
+        views = [
+            _view(queues.get(name, Queue(name, 0)), counts.get(name, 0), loads, polls.get(name, Poll()))
             for name in sorted(queues.keys() | counts.keys())
         ]
+        return [view for view in views if view.unpolled or not unpolled]
 
     async def _change(self, name: str, change: Change, sender: Sender) -> QueueView:
         await changed(self.store, check_name(name, "the name of the queue"), change, sender)
@@ -139,7 +153,7 @@ def unblocked(old: Queue, sender: Sender) -> Queue:
     return replace(old, blocked_at=None, blocked_by="", blocked_why="")
 
 
-def _view(queue: Queue, unfinished: int, loads: Sequence[Load]) -> QueueView:
+def _view(queue: Queue, unfinished: int, loads: Sequence[Load], poll: Poll) -> QueueView:
     mine = [load for load in loads if load.name == queue.name]
     running = sum(load.tasks for load in mine)
     told: dict[str, Any] = {
@@ -154,5 +168,9 @@ def _view(queue: Queue, unfinished: int, loads: Sequence[Load]) -> QueueView:
         per=queue.per / 1_000_000,
         blocked_at=instant(queue.blocked_at),
         changed_at=instant(queue.changed_at) if queue.version else None,
+        servers=poll.servers,
+        polled_at=instant(poll.last),
+        unpolled=poll.unpolled,
+        oldest_at=instant(poll.oldest),
         **told,
     )

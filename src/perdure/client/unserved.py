@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.hosting import start_command, wanted
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Pair, hosted_by
@@ -29,18 +29,9 @@ class Unserved:
         for pair, row in fresh.items():
             if pair not in served:
                 self._told.add(pair)
-                log.warning("process %s cannot go on now: no live worker %s", id_text(row.id), _what(row))
+                start = f"{wanted(*pair)}. Start one: {start_command(*pair)}"
+                log.warning("process %s cannot go on now: no live worker %s", id_text(row.id), start)
 
     async def _served(self) -> set[Pair]:
         now = await self.store.now()
         return hosted_by(one for one in await self.store.workers() if one.due_at is None or one.due_at >= now)
-
-
-def _what(row: Process) -> str:
-    """What a live worker would have to serve or host, and the command that starts one."""
-    if is_task(row.kind):
-        queue = row.kind.removeprefix(QUEUE_MARK)
-        label = f" with the label {row.code!r}" if row.code else ""
-        return f"serves queue {queue!r}{label}. Start one: perdure worker MODULE --queues {queue}"
-    version = f" version {row.code!r}" if row.code else ""
-    return f"hosts workflow {row.kind!r}{version}. Start one: perdure worker MODULE"

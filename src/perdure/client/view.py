@@ -12,7 +12,7 @@ from perdure.kernel import context
 from perdure.kernel.breaker import BREAKER_MARK, Circuit
 from perdure.kernel.checkpoint import shown
 from perdure.kernel.child import is_task
-from perdure.kernel.diagnosis import NO_QUEUES, next_mover
+from perdure.kernel.diagnosis import NO_QUEUES, NextMover, Workers, next_mover
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.notice import ATTRIBUTE, address
@@ -45,8 +45,8 @@ def instant(microseconds: int | None) -> datetime | None:
 class ProcessView:
     """One process as ``status`` and ``list`` show it; times are datetimes in UTC.
 
-    ``mover`` says who moves the process next (worker, timer, message, person, nobody), ``waiting`` why it does not
-    move, ``since`` and ``until`` since when and until when. ``events`` counts the events of the current run,
+    ``mover`` says who moves the process next, see :class:`~perdure.kernel.diagnosis.NextMover`, ``waiting`` why it does
+    not move, ``since`` and ``until`` since when and until when. ``events`` counts the events of the current run,
     ``unheard`` the messages that its code has not been given yet, ``deaths`` how often a worker died that held the
     process. ``state`` is what its code has set, ``progress`` the steps under way, ``owner`` the worker that holds it,
     ``reply_to`` the id of the process that gets its notices, ``context`` what came with its start.
@@ -57,7 +57,7 @@ class ProcessView:
     key: str | None
     status: Status
     run: int
-    mover: str
+    mover: NextMover
     waiting: str
     since: datetime | None
     until: datetime | None
@@ -111,9 +111,14 @@ def readable(raw: bytes | None) -> Any:
 
 async def views(store: Store, rows: Sequence[Process]) -> list[ProcessView]:
     """The views of these rows, as they are now."""
-    now, names = await store.now(), {worker.id: worker.name for worker in await store.workers(ended=True)}
+    now, workers = await store.now(), await known_workers(store)
     queues = await standing(store, rows)
-    return [view(row, now, names, queues) for row in rows]
+    return [view(row, now, workers, queues) for row in rows]
+
+
+async def known_workers(store: Store) -> Workers:
+    """The workers that live and those that have ended within a day, by their ids."""
+    return {worker.id: worker for worker in await store.workers(ended=True)}
 
 
 async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
@@ -125,7 +130,15 @@ async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
     return QueueLoads(queues, tuple(await store.records(Load)) if queues else (), circuits)
 
 
-def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoads = NO_QUEUES) -> ProcessView:
+def owner_of(process: Process, workers: Workers) -> str | None:
+    """The name of the worker that holds the process, or its id if the worker is not remembered."""
+    if process.owner is None:
+        return None
+    worker = workers.get(process.owner)
+    return id_text(process.owner) if worker is None else worker.name
+
+
+def view(process: Process, now: int, workers: Workers, queues: QueueLoads = NO_QUEUES) -> ProcessView:
     """The view of a row at ``now`` (microseconds by the store's clock); ``workers`` and ``queues`` explain its wait."""
     mover = next_mover(process, now, workers, queues)
     receiver = address(process)
@@ -152,7 +165,7 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoa
         progress=_progress(process.progress),
         attributes=own_attributes(readable(process.attributes)),
         code=str(process.code),
-        owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),
+        owner=owner_of(process, workers),
         reply_to=None if receiver is None else id_text(receiver),
         context=_context(process.attributes),
     )

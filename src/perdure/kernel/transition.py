@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
-from perdure.errors import IllegalMove
+from perdure.errors import IllegalMove, PerdureError
 from perdure.kernel import child, quarantine, undo
 from perdure.kernel.checkpoint import as_far_as_known
 from perdure.kernel.commit import Commit, Outcome, Start
@@ -21,6 +21,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.notice import notices
 from perdure.kernel.process import COMPLETED, FINAL, MOVES, RUNNING, Process, Status
+from perdure.kernel.stored import under_way
 from perdure.kernel.worker import Hang
 from perdure.limits import ALONE_DEATHS
 
@@ -136,6 +137,8 @@ def orphaned(
         deaths, alone = quarantine.after_death(process, 1 if hung else held)
     evidence: dict[str, Any] = {"worker": worker, "died": counted, "deaths": deaths, "alone_deaths": max(alone, 0)}
     evidence |= {"origin": AUTOMATIC} | ({"waited": True} if waited else {})
+    if counted and (steps := _ran(process)):
+        evidence["steps"] = steps
     freed = replace(process, deaths=deaths, alone_deaths=alone)
     if quarantine.is_suspect(freed):
         evidence["company"] = quarantine.company(freed)
@@ -155,6 +158,14 @@ def orphaned(
         parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
         return forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)
     return forced(freed, Status.RUNNING, (revived,), now, due_at=now, error=process.error)
+
+
+def _ran(process: Process) -> list[str]:
+    """The steps that ran when the worker told of them last: each by its name and place."""
+    try:
+        return sorted(under_way(process.progress))
+    except PerdureError:
+        return []
 
 
 def _hung(deaths: int, worker: str, hang: Hang) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perdure.kernel.claim import Claimed
-from perdure.kernel.event import EventType
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.integrity import flaw, flaw_of_news
 from perdure.kernel.names import id_text
+from perdure.kernel.quarantine import is_suspect
 from perdure.runtime import release, revival, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.loops import loop_of
@@ -73,7 +74,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         instance.note(EventType.REVIVED, scheduler.time.now(), evidence)
     if instance.steps.asked and revival.put_off(scheduler, instance, claimed.events):
         return
-    _go_on(scheduler, instance)
+    _go_on(scheduler, instance, claimed.events)
 
 
 def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:
@@ -94,7 +95,9 @@ def _go_on_from_memory(scheduler: Scheduler, instance: Instance, claimed: Claime
         _go_on(scheduler, instance)
 
 
-def _go_on(scheduler: Scheduler, instance: Instance) -> None:
+def _go_on(scheduler: Scheduler, instance: Instance, replayed: Sequence[Event] | None = None) -> None:
+    if replayed is not None and is_suspect(instance.process):
+        revival.announce(instance, replayed, scheduler.time.now())
     if turn.must_fetch(instance) or instance.inbox.unheard:
         scheduler.await_messages(instance)
     elif instance.inputs or instance.loop.due_timers(scheduler.time.now()):

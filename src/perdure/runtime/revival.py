@@ -47,6 +47,16 @@ def put_off(holder: Holder, instance: Instance, history: Sequence[Event]) -> boo
     return False
 
 
+def announce(instance: Instance, history: Sequence[Event], now: int) -> None:
+    """Write which steps of a suspect begin, before they do: if its worker dies again, it is known which step ran."""
+    lost = next((event.number for event in reversed(history) if event.type is EventType.REVIVED), 0)
+    begun = [event for event in history if event.type is EventType.ATTEMPT_BEGUN and event.number > lost]
+    told = {(event.name, event.place) for event in begun}
+    for ask in instance.steps.asked:
+        if not ask.step.at_most_once and ask.slot not in told:
+            instance.note(EventType.ATTEMPT_BEGUN, now, None, name=ask.name, place=ask.place)
+
+
 def _lost_at(history: Sequence[Event]) -> int | None:
     """When the last worker of a process was lost; None if none was since a person has resumed it."""
     for event in reversed(history):

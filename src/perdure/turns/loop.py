@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.errors import HistoryMisfit, PayloadError
 from perdure.kernel import payload as payloads
+from perdure.kernel.diagnosis import WAITS_FOR_NOTHING
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.kernel.workflow_retry import UNTIL_NEXT_ATTEMPT
@@ -210,7 +211,7 @@ class TurnLoop(AskingLoop):
                 waits[f"signal {box.name}"] = None
         if self.timers.open:
             waits[UNTIL_NEXT_ATTEMPT if NEXT_ATTEMPT in self.timers.open else "timer"] = None
-        text = ", ".join(waits) or "nothing that a step, a timer or a signal could bring"
+        text = ", ".join(waits) or WAITS_FOR_NOTHING
         return text if len(text) <= _AWAITING_LENGTH else text[: _AWAITING_LENGTH - 1] + "…"
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from perdure.client.finding.finder import Finder
 from perdure.client.view import instant
+from perdure.kernel.diagnosis import NextMover
 from perdure.kernel.process import Status
 from perdure.store.base import Search, Store
 
@@ -16,14 +17,14 @@ UNFINISHED = (Status.RUNNING, Status.HELD, Status.BROKEN)
 
 @dataclass(frozen=True, slots=True)
 class BoardLine:
-    """Unfinished processes of one kind whose next mover is of one sort: worker, timer, message, person or nobody.
+    """Unfinished processes of one kind whose next mover is of one sort.
 
     ``overdue`` of them should have been looked at already, the ``latest`` of these since then (None if there is none).
     ``since`` is when the one that waits longest began to wait.
     """
 
     kind: str
-    mover: str
+    mover: NextMover
     count: int
     overdue: int
     latest: datetime | None
@@ -32,10 +33,10 @@ class BoardLine:
 
 async def board(store: Store, search: Search, where: str) -> list[BoardLine]:
     """All unfinished processes that fit, by kind and next mover, in the order of the kinds. Raises InvalidInput."""
-    counts: Counter[tuple[str, str]] = Counter()
-    overdue: Counter[tuple[str, str]] = Counter()
-    latest: dict[tuple[str, str], int] = {}
-    since: dict[tuple[str, str], int] = {}
+    counts: Counter[tuple[str, NextMover]] = Counter()
+    overdue: Counter[tuple[str, NextMover]] = Counter()
+    latest: dict[tuple[str, NextMover], int] = {}
+    since: dict[tuple[str, NextMover], int] = {}
     async for page in Finder(store, search, where, asks=True).candidates():
         for one in page:
             place = str(one.row.kind), one.mover.who

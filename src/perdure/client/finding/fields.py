@@ -12,18 +12,16 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from perdure.client.view import own_attributes
+from perdure.client.view import own_attributes, owner_of
 from perdure.clock import SECOND, microseconds
 from perdure.errors import InvalidInput, PerdureError
-from perdure.kernel.diagnosis import NO_QUEUES, Mover, next_mover
+from perdure.kernel.diagnosis import NO_QUEUES, Mover, NextMover, Workers, next_mover, steps_under_way
 from perdure.kernel.failure import Failure
 from perdure.kernel.fingerprint import Cause, cause_of
 from perdure.kernel.names import id_text, near
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import QueueLoads
-from perdure.kernel.stored import under_way
-from perdure.kernel.undo import name_and_place
 from perdure.limits import FARTHEST_SECONDS
 
 Test: TypeAlias = Callable[[Any], bool]
@@ -39,7 +37,7 @@ class Candidate:
 
     row: Process
     now: int
-    workers: Mapping[bytes, str] = field(default_factory=dict)
+    workers: Workers = field(default_factory=dict)
     queues: QueueLoads = NO_QUEUES
 
     @cached_property
@@ -72,9 +70,7 @@ class Candidate:
         if self.cause is not None:
             return self.cause.step
         try:
-            return ", ".join(
-                dict.fromkeys((name_and_place(slot) or (slot,))[0] for slot in under_way(self.row.progress))
-            )
+            return ", ".join(steps_under_way(self.row))
         except PerdureError:
             return ""
 
@@ -112,6 +108,12 @@ def _status(operator: str, wanted: str) -> Test:
     known = [status.value for status in Status]
     if "*" not in wanted and operator in ("=", "!=") and wanted not in known:
         raise InvalidInput(f"there is no status {wanted!r}; there are {', '.join(known)}.")
+    return _text(operator, wanted)
+
+
+def _mover(operator: str, wanted: str) -> Test:
+    if "*" not in wanted and operator in ("=", "!=") and wanted not in list(NextMover):
+        raise InvalidInput(f"there is no next mover {wanted!r}; there are {', '.join(NextMover)}.")
     return _text(operator, wanted)
 
 
@@ -168,11 +170,6 @@ def _value(operator: str, wanted: str) -> Test:
 # -- what they are ---------------------------------------------------------------------------------------------------
 
 
-def _worker(one: Candidate) -> str | None:
-    owner = one.row.owner
-    return None if owner is None else one.workers.get(owner, id_text(owner))
-
-
 def _queue(one: Candidate) -> str | None:
     kind = one.row.kind
     return kind[1:] if kind.startswith("@") else None
@@ -194,9 +191,9 @@ _ALL = (
     Field("step", "the step that failed; else the steps that run", lambda one: one.steps or None, _text),
     Field("fingerprint", "the fingerprint that `perdure failures` shows",
           lambda one: None if one.cause is None else one.cause.fingerprint, _text),
-    Field("mover", "who moves it next: worker, timer, message, person, nobody", lambda one: one.mover.who, _text),
+    Field("mover", f"who moves it next: {', '.join(NextMover)}", lambda one: one.mover.who, _mover),
     Field("waiting", "what it waits for, in words", lambda one: one.mover.text, _text),
-    Field("worker", "the worker that holds it", _worker, _text),
+    Field("worker", "the worker that holds it", lambda one: owner_of(one.row, one.workers), _text),
     Field("queue", "the queue of a queued step", _queue, _text),
     Field("parent", "the id of the process that has started it",
           lambda one: None if one.row.parent is None else id_text(one.row.parent), _text),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from perdure.client.finding.fields import Candidate
 from perdure.client.finding.grammar import Compared, Either, Every, Not, Query, parsed
-from perdure.client.view import standing
+from perdure.client.view import known_workers, standing
 from perdure.kernel.process import Process, Status
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Search, Store
@@ -62,9 +62,8 @@ class Finder:
         now = await self.store.now()
         if not self._asks:
             return [Candidate(row, now) for row in page]
-        names = {worker.id: worker.name for worker in await self.store.workers(ended=True)}
-        queues = await standing(self.store, page)
-        return [Candidate(row, now, names, queues) for row in page]
+        workers, queues = await known_workers(self.store), await standing(self.store, page)
+        return [Candidate(row, now, workers, queues) for row in page]
 
 
 def _fields(query: Query) -> set[str]:

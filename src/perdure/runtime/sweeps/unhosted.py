@@ -1,20 +1,23 @@
-"""Sweep: processes due for a minute that no live worker takes. They are only reported: no worker could start them.
+"""Sweep: processes due for a minute that no live worker takes. They are only reported, never started a second time.
 
-The first round reports at once how many processes there are, due or not, for whose code no live worker exists. It also
-tells of the names that workflows of several modules share.
+Those that no live worker hosts are told from those whose hosts are all busy, or whose queue is full or blocked, in
+words and by counters. The first round reports at once how many processes there are, due or not, for whose code no live
+worker exists. It also tells of the names that workflows of several modules share.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from perdure import limits
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.hosting import lives, start_command
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.soundness import Finding
-from perdure.kernel.worker import COUNTED, Backlog, WorkerRow, mistakable, namesakes, unhosted
+from perdure.kernel.worker import COUNTED, Backlog, Offer, Pair, WorkerRow, mistakable, namesakes, unhosted
 from perdure.logs import logger
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue, Store
@@ -45,7 +48,10 @@ class Known:
 
 
 async def sweep(context: SweepContext, known: Known) -> int:
-    """Report kinds and versions that wait for a worker, when more of their processes do; count each process once."""
+    """Report kinds and versions that wait for a worker, when more of their processes do; count each process once.
+
+    What live workers host is counted as overload, and is not in the answer.
+    """
     if not known.begun:
         await _begin(context.store)
         known.begun = True
@@ -54,6 +60,7 @@ async def sweep(context: SweepContext, known: Known) -> int:
     waiting: dict[tuple[str, str], bytes] = {}
     counts: dict[tuple[str, str], int] = {}
     kept = await _kept(context, fresh)
+    hosted = await _hosted(context) if fresh else {}
     for row in fresh:
         waiting.setdefault((row.kind, row.code), row.id)
     for row in rows:
@@ -62,8 +69,20 @@ async def sweep(context: SweepContext, known: Known) -> int:
     for (kind, code), first in waiting.items():
         number = counts[kind, code]
         some = f"at least {number}" if number >= part else str(number)
-        context.events.found(Finding("nobody_hosts", first, _told(kind, code, some, kept.get(kind))))
-    return len(fresh)
+        text = _told(kind, code, some, kept.get(kind), hosted.get((kind, code), 0))
+        context.events.found(Finding("nobody_hosts", first, text))
+    overload = sum((row.kind, row.code) in hosted or row.kind in kept for row in fresh)
+    context.telemetry.count("processes_overloaded", overload)
+    unpolled = {row.kind for row in fresh if is_task(row.kind) and (row.kind, row.code) not in hosted} - kept.keys()
+    context.telemetry.count("queues_unpolled", len(unpolled))
+    return len(fresh) - overload
+
+
+async def _hosted(context: SweepContext) -> Counter[Pair]:
+    """How many live workers host each kind and version."""
+    now = await context.store.now()
+    alive = [worker for worker in await context.workers() if lives(worker, now)]
+    return Counter(pair for worker in alive for pair in Offer.decode(worker.hosts).hosted)
 
 
 async def _kept(context: SweepContext, rows: Sequence[Process]) -> dict[str, str]:
@@ -75,19 +94,21 @@ async def _kept(context: SweepContext, rows: Sequence[Process]) -> dict[str, str
     return {kind: why[1] for kind, why in told.items() if why is not None}
 
 
-def _told(kind: str, code: str, count: str, kept: str | None) -> str:
-    """What is due, which worker it waits for, and what to do."""
+def _told(kind: str, code: str, count: str, kept: str | None, hosts: int) -> str:
+    """What is due, which worker it waits for, and what to do; ``hosts`` live workers host it."""
+    busy = f"the {hosts:,} live workers that {'serve' if is_task(kind) else 'host'} it are all busy; start one more"
     if kept is not None:
         return f"{count} steps have been due for over a minute: {kept}; `perdure queue ls` shows its limits"
     if is_task(kind):
         queue = kind.removeprefix(QUEUE_MARK)
         label = f" on a worker with the label {code!r}" if code else ""
-        start = f"start one that does: perdure worker MODULE --queues {queue}{f' --labels {code}' if code else ''}"
-        some = f"{count} steps have been due in queue {queue!r}{label} for over a minute and no worker takes them"
-        return f"{some}; {start}, or one more if all are busy"
+        some = f"{count} steps have been due in queue {queue!r}{label} for over a minute"
+        if hosts:
+            return f"{some}: {busy}, or give them more room"
+        return f"{some}, and no live worker serves it; start one that does: {start_command(kind, code)}"
     version = f" version {code!r}" if code else ""
     some = f"{count} processes of kind {kind!r}{version} have been due for over a minute"
-    return f"{some}; start a worker that hosts it, or one more if all are busy"
+    return f"{some}: {busy}" if hosts else f"{some}, and no live worker hosts it; start a worker that hosts it"
 
 
 log = logger("recovery")

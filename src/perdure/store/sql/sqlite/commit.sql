@@ -25,7 +25,12 @@ UPDATE process SET
     attributes = CASE column16 WHEN -0.5 THEN attributes ELSE nullif(column16, x'') END,
     state = nullif(column17, -0.5), progress = CASE column18 WHEN x'' THEN progress ELSE nullif(column18, -0.5) END,
     result = nullif(column19, -0.5),
-    error = nullif(column20, -0.5), code = column21, changed_at = column23,
+    error = nullif(column20, -0.5), code = column21,
+    -- a reminder changes nothing but the next one's time
+    changed_at = iif(
+        column8 AND reminder AND events = column10 AND status = column2 AND (status <> 1 OR seen = inbox),
+        changed_at, column23
+    ),
     opened_at = CASE column22 WHEN created_at THEN 0 WHEN -0.5 THEN NULL ELSE column22 END
 FROM /* rows */ (VALUES
     /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */

@@ -192,7 +192,10 @@ BEGIN
                           WHEN u.status = 'running' AND p.inbox > u.seen THEN t
                           ELSE perdure.instant(u.due_at) END,
             reminder = u.reminder IS TRUE AND u.lease = 0 AND NOT (u.status = 'running' AND p.inbox > u.seen),
-            changed_at = t, seen = u.seen, events = u.events, awaiting = u.awaiting, result = u.result,
+            -- a reminder changes nothing but the next one's time
+            changed_at = CASE WHEN u.reminder IS TRUE AND p.reminder AND u.lease = 0 AND u.events = p.events
+                                   AND u.status = p.status AND (u.status <> 'running' OR p.inbox = p.seen) THEN p.changed_at ELSE t END,
+            seen = u.seen, events = u.events, awaiting = u.awaiting, result = u.result,
             code = u.code, opened_at = perdure.instant(u.opened_at), deaths = coalesce(u.deaths, 0), alone_deaths = coalesce(u.alone_deaths, 0),
             deadline = perdure.instant(u.deadline), priority = coalesce(u.priority, 4),
             attributes = CASE WHEN u.attributes IS NULL THEN p.attributes ELSE nullif(u.attributes, 'null')::jsonb END,

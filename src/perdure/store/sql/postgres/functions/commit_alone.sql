@@ -47,7 +47,10 @@ BEGIN
                       WHEN one.status = 'running' AND p.inbox > one.seen THEN t
                       ELSE perdure.instant(one.due_at) END,
         reminder = rare.reminder IS TRUE AND one.lease = 0 AND NOT (one.status = 'running' AND p.inbox > one.seen),
-        changed_at = t, seen = one.seen, events = one.events, awaiting = one.awaiting, result = one.result,
+        -- a reminder changes nothing but the next one's time
+        changed_at = CASE WHEN rare.reminder IS TRUE AND p.reminder AND one.lease = 0 AND one.events = p.events
+                               AND one.status = p.status AND (one.status <> 'running' OR p.inbox = p.seen) THEN p.changed_at ELSE t END,
+        seen = one.seen, events = one.events, awaiting = one.awaiting, result = one.result,
         code = one.code, opened_at = perdure.instant(one.opened_at),
         deaths = coalesce(rare.deaths, 0), alone_deaths = coalesce(rare.alone_deaths, 0),
         deadline = perdure.instant(rare.deadline), priority = coalesce(rare.priority, 4),
