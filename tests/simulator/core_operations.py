@@ -12,10 +12,12 @@ from msgspec import Struct
 from perdure import Retry, receive, step, workflow
 from perdure.authoring.operation import machine
 from perdure.authoring.operation.plan import OperationStatus
+from perdure.client.operation_orders import plan_of
 from perdure.client.operations import OperationHandle
 from perdure.clock import SECOND
 from perdure.errors import CallRefused, CallUnanswered, IllegalMove, PerdureError, ProcessNotFound
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.inverse import HAVE_INVERSE
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.store.base import Search
 from perdure.testing.simulator import Cluster
@@ -37,6 +39,7 @@ QUERIES = {
 }
 """What each verb is given to."""
 BY_HAND = 500
+MOVED = "it has changed since the operation began"
 
 
 class Bank:
@@ -80,6 +83,7 @@ class Ordered(Struct):
     began: int
     pauses: list[tuple[int, int]] = []
     aborted: int = 0
+    undoes: Ordered | None = None
 
 
 async def operated(cluster: Cluster) -> None:
@@ -101,6 +105,10 @@ async def operated(cluster: Cluster) -> None:
         Bank.down = False
         await asyncio.gather(*people, *meddlers)
         outcomes = [await _over(cluster, one) for one in orders]
+        for one in [one for one in orders if one.verb in HAVE_INVERSE and cluster.draw(2)]:
+            undo = await _undone(cluster, one)
+            orders.append(undo)
+            outcomes.append(await _over(cluster, undo))
         await _rested(cluster)
         for one, outcome in zip(orders, outcomes, strict=True):
             await _judge(cluster, one, outcome)
@@ -153,6 +161,14 @@ async def _ordered(cluster: Cluster) -> Ordered:
     )
     (_, began), _ = machine.OperationMachine.__machine__.shape.decode((await cluster.client.row(handle.id)).input)
     return Ordered(verb, handle, watch, live, began)
+
+
+async def _undone(cluster: Cluster, one: Ordered) -> Ordered:
+    """Take an operation back that has ended."""
+    handle = await cluster.client.operations.undo(one.handle.id, who="ann", why="the wrong ones")
+    plan = plan_of(row := await cluster.client.row(handle.id))
+    cluster.require("the_value_is_exact", plan.undoes == one.handle.id, f"it takes back {plan.undoes}")
+    return Ordered("undo", handle, 0.0, 0.0, row.created_at, undoes=one)
 
 
 # -- what people do meanwhile ------------------------------------------------------------------------------------------
@@ -243,9 +259,20 @@ async def _judge(cluster: Cluster, one: Ordered, outcome: OperationStatus) -> No
         cluster.require("operators_use_the_front_door", held, f"commanded while it was paused: {told}")
     ended = not one.aborted or all(at <= one.aborted for at in times)
     cluster.require("operators_use_the_front_door", ended, f"commanded after its end: {told}")
+    if one.undoes is not None and one.undoes.verb == "hold":
+        await _goes_on(cluster, one.undoes, [row for row in rows if row.changed_at <= one.began], told)
     if outcome.phase == "done":
         await _relapses(cluster, one, outcome, [row for row in rows if row.id in commanded], commanded)
     cluster.probe("an operation was carried out", outcome.done)
+
+
+async def _goes_on(cluster: Cluster, undone: Ordered, rows: list[Process], told: str) -> None:
+    """What an operation has held, and nobody else since, is held no more after its undo."""
+    for row in rows:
+        holds = [event for event in await _events(cluster, row) if event.type is EventType.HELD]
+        left = row.status is Status.HELD and holds and _by(holds[-1], undone.handle.id)
+        cluster.require("accepted_is_kept", not left, f"{row.key} is held still: {told}")
+    cluster.probe("an operation was taken back")
 
 
 def _counted(cluster: Cluster, one: Ordered, outcome: OperationStatus, rows: list[Process], commanded: int) -> None:
@@ -259,7 +286,8 @@ def _counted(cluster: Cluster, one: Ordered, outcome: OperationStatus, rows: lis
         return
     cluster.require("the_value_is_exact", outcome.seen == outcome.planned, told)
     still = [row for row in rows if row.changed_at <= one.began and _fits(one.verb, row)]
-    cluster.require("accepted_is_kept", len(still) <= left_out, f"{len(still)} stand still and fit: {told}")
+    unfit = left_out - outcome.left_out.get(MOVED, 0)
+    cluster.require("accepted_is_kept", len(still) <= unfit, f"{len(still)} stand still and fit: {told}")
 
 
 def _fits(verb: str, row: Process) -> bool:
@@ -272,7 +300,7 @@ def _fits(verb: str, row: Process) -> bool:
             "fail": row.key != "1",
         }
         return wanted.get(verb, False)
-    if verb in ("hold", "resume", "terminate", "fail"):
+    if verb in ("hold", "resume", "terminate", "fail", "undo"):
         return False
     return status is Status.FAILED or (verb == "retry" and status is Status.BROKEN)
 
@@ -287,7 +315,7 @@ async def _relapses(
     for row in rows:
         at = commanded[row.id][0].at
         fails = [event.at for event in await _events(cluster, row) if event.type in FAILURES and event.at >= at]
-        most += any(failed <= ended for failed in fails) and one.verb not in ("hold", "terminate", "fail")
+        most += any(failed <= ended for failed in fails) and one.verb not in ("hold", "terminate", "fail", "undo")
         alone = not any(_by_person(event) for event in await _events(cluster, row) if event.at >= at)
         fits = _fits(one.verb, row) and len(fails) == 1 and fails[0] < looked
         least += alone and fits and row.changed_at == fails[0]
