@@ -27,6 +27,7 @@ from perdure.client.blocking import (
     BlockingPart,
     BlockingQueues,
     BlockingRecovery,
+    BlockingReference,
     blocking,
 )
 from perdure.client.client import Client
@@ -181,20 +182,15 @@ class BlockingSchedules(BlockingPart[Schedules]):
     list = blocking(Schedules.list)
 
 
-class BlockingScheduleHandle:
+class BlockingScheduleHandle(BlockingReference[ScheduleHandle]):
     """What ``put`` and ``handle`` of :class:`BlockingSchedules` return: a :class:`ScheduleHandle` whose verbs block."""
 
     def __init__(self, engine: BlockingEngine, handle: ScheduleHandle) -> None:
-        self._engine = engine
-        self._handle = handle
+        super().__init__(engine, handle)
         self.name = handle.name
 
     def __repr__(self) -> str:
         return f"<BlockingScheduleHandle {self.name}>"
-
-    def run(self, verb: AsyncVerb[ScheduleHandle, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a verb of :class:`ScheduleHandle` on the engine's event loop."""
-        return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
 
     process = _starting_verb(ScheduleHandle.process)
     trigger = _starting_verb(ScheduleHandle.trigger)

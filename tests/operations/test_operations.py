@@ -6,6 +6,7 @@ import pytest
 
 from perdure import Engine, ProcessFailed, Search
 from perdure.authoring.operation import machine
+from perdure.authoring.operation.plan import Window
 from perdure.errors import CallRefused, CallUnanswered, IllegalMove, InvalidInput
 from tests.operations import bank
 from tests.runtime.conftest import LIMIT, Open, until_row
@@ -132,11 +133,14 @@ async def test_what_has_changed_since_is_left_alone(opened: Open) -> None:
     with pytest.raises(ProcessFailed):
         await handle.result(LIMIT)
     every = [view.id for view in await engine.list(Search(kind="payment"))]
-    carried = await engine.operations.carry_out(plan, "one", frozen, every)
+    window = Window(frozen)
+    carried = await engine.operations.carry_out(plan, "one", window, every)
     assert (carried.done, carried.left_out) == (2, {"it has changed since the operation began": 1})
-    again = await engine.operations.carry_out(plan, "one", frozen, every)
+    again = await engine.operations.carry_out(plan, "one", window, every)
     assert again == carried, "a portion whose worker died counts what it had done, and does it no second time"
-    assert bank.charged["A-1"] == 2 and len((await engine.operations.select(plan, frozen, None, 9)).processes) == 0
+    assert (
+        bank.charged["A-1"] == 2 and len((await engine.operations.select(plan, "one", window, None, 9)).processes) == 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ APART = (
     "core_leaders:reigns",
     "core_machines:tills",
     "core_notices:dispatch",
+    "core_operations:operated",
     "core_step_transactions:transactions",
     "core_streams:audit",
     "core_queues:limited_queue",

@@ -139,17 +139,24 @@ class BlockingRecovery(BlockingPart[Recovery]):
     resume = blocking(Recovery.resume)
 
 
-class BlockingOperationHandle:
-    """What ``run`` and ``handle`` of :class:`BlockingOperations` give: an :class:`OperationHandle` that blocks."""
+class BlockingReference(Generic[Holder]):
+    """A handle of something that a part of a blocking engine has: its verbs block."""
 
-    def __init__(self, engine: Runs, handle: OperationHandle) -> None:
+    def __init__(self, engine: Runs, handle: Holder) -> None:
         self._engine = engine
         self._handle = handle
-        self.id = handle.id
 
-    def run(self, verb: AsyncVerb[OperationHandle, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a verb of :class:`OperationHandle` on the engine's event loop."""
+    def run(self, verb: AsyncVerb[Holder, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a verb of that handle on the engine's event loop."""
         return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
+
+
+class BlockingOperationHandle(BlockingReference[OperationHandle]):
+    """What ``start`` and ``handle`` of :class:`BlockingOperations` give: an :class:`OperationHandle` that blocks."""
+
+    def __init__(self, engine: Runs, handle: OperationHandle) -> None:
+        super().__init__(engine, handle)
+        self.id = handle.id
 
     status = blocking(OperationHandle.status)
     pause = blocking(OperationHandle.pause)
@@ -158,20 +165,27 @@ class BlockingOperationHandle:
     result = blocking(OperationHandle.result)
 
 
+def _operating(
+    verb: AsyncVerb[Operations, P, OperationHandle],
+) -> Callable[Concatenate[BlockingOperations, P], BlockingOperationHandle]:
+    """The same for a verb that starts an operation."""
+    return wraps(verb)(
+        lambda part, /, *args, **kwargs: BlockingOperationHandle(part._engine, part.run(verb, *args, **kwargs))
+    )
+
+
 class BlockingOperations(BlockingPart[Operations]):
     """What ``operations`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Operations`, blocking."""
 
     preview = blocking(Operations.preview)
+    preview_undo = blocking(Operations.preview_undo)
     list = blocking(Operations.list)
-
-    def start(self, verb: str, where: str, **settings: Any) -> BlockingOperationHandle:
-        """Start an operation: see :meth:`Operations.start`."""
-        started = self._engine.run(lambda engine: self._part(engine).start(verb, where, **settings))
-        return BlockingOperationHandle(self._engine, started)
+    start = _operating(Operations.start)
+    undo = _operating(Operations.undo)
 
     def handle(self, id: str) -> BlockingOperationHandle:
         """The operation with this id."""
-        return BlockingOperationHandle(self._engine, self._engine.run(lambda engine: _handle(self._part(engine), id)))
+        return BlockingOperationHandle(self._engine, self.run(_handle, id))
 
 
 async def _handle(operations: Operations, id: str) -> OperationHandle:

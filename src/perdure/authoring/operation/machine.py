@@ -5,36 +5,56 @@ from __future__ import annotations
 from msgspec.structs import asdict
 
 from perdure.authoring.machine import Machine, call, complete, field, init, run_now, schedule, suspend, timer
-from perdure.authoring.operation.plan import OperationPlan, OperationStatus, Selected, carry_out, look_back, select
+from perdure.authoring.operation.plan import (
+    OperationPlan,
+    OperationStatus,
+    Selected,
+    Window,
+    carry_out,
+    count,
+    look_back,
+    select,
+)
+from perdure.clock import microseconds
 from perdure.kernel.names import LIBRARY
+from perdure.turns.current import turn_for
+from perdure.turns.verbs import process_id
 
 KIND = f"{LIBRARY}operation"
 PORTION = 200
 """How many processes are commanded between two looks at whether it is to pause."""
+WAIT_SECONDS = 1.0
+"""How long it waits for another operation that goes first, before it looks again."""
 
 
 class OperationMachine(Machine, name=KIND):
     """An operation. ``phase`` is one of canary, watching the canary, running, watching, done, stopped, aborted.
 
-    ``paused`` and ``stopped`` say why. ``done`` counts processes that were commanded, ``left_out`` why others were not,
-    ``relapsed`` those that came back. ``frozen`` is the time since which a process must not have changed.
+    ``paused``, ``stopped`` and ``waits`` say why it does not go on. ``done`` counts processes that were commanded,
+    ``left_out`` and ``failed`` why others were not, ``relapsed`` those that came back. ``window`` says what counts now.
     """
 
     plan: OperationPlan
-    id: str
-    frozen: int
+    began: int
+    window: Window
     phase: str = "running"
     paused: str = ""
     stopped: str = ""
+    waits: str = ""
     before: str | None = None
+    planned: int | None = None
+    counted: bool = False
     done: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
     relapsed: int = 0
+    looked: int = 0
+    pardoned: tuple[int, int, int] = (0, 0, 0)
 
     @init
-    def made(self, plan: OperationPlan, id: str, frozen: int) -> None:
+    def made(self, plan: OperationPlan, began: int) -> None:
         """Begin, with the canary if there is one."""
-        self.plan, self.id, self.frozen = plan, id, frozen
+        self.plan, self.began, self.window = plan, began, Window(began)
         self.phase = "canary" if plan.canary else "running"
         run_now()
 
@@ -42,7 +62,11 @@ class OperationMachine(Machine, name=KIND):
     async def due(self) -> None:
         """Do the next portion, or look what has become of those before."""
         if self.phase in ("canary", "running"):
-            await self._portion(self.plan.canary if self.phase == "canary" else PORTION)
+            if not self.counted:
+                self.planned = (self.planned or 0) + await count(self.plan, self.window)
+                self.counted = True
+            if not (self.plan.stops and await self._must_stop()):
+                await self._portion(self.plan.canary if self.phase == "canary" else PORTION)
         elif self.phase.startswith("watching"):
             await self._look_back()
 
@@ -54,37 +78,57 @@ class OperationMachine(Machine, name=KIND):
 
     @call
     def resume(self) -> None:
-        """Go on, also after it has stopped itself."""
+        """Go on, also after it has stopped itself: what has failed until then stops it no more."""
         if self.phase == "stopped":
             self.phase, self.stopped = "running", ""
+            self.pardoned = (self.done, self.relapsed, sum(self.failed.values()))
         self.paused = ""
-        run_now()
+        self._go_on(self.plan.watch if self.phase.startswith("watching") else 0)
 
     @call
     def abort(self, why: str) -> None:
         """Command nothing more, for good; what was commanded stays so."""
-        self.phase, self.stopped, self.paused = "aborted", why or "aborted", ""
+        self.phase, self.stopped, self.paused, self.waits = "aborted", why or "aborted", "", ""
         complete(asdict(self.outcome))
 
     @property
     def outcome(self) -> OperationStatus:
         """What has become of it until now."""
-        return OperationStatus(self.phase, self.done, self.relapsed, self.left_out, self.paused, self.stopped)
+        return OperationStatus(
+            self.phase, self.done, self.relapsed, self.left_out, self.paused, self.stopped, self.planned, self.failed,
+            self.waits,
+        )  # fmt: skip
 
     async def _portion(self, most: int) -> None:
-        chosen: Selected = await select(self.plan, self.frozen, self.before, most)
+        chosen: Selected = await select(self.plan, process_id(), self.window, self.before, most)
+        self.waits = chosen.waits
+        if chosen.waits:
+            schedule(WAIT_SECONDS)
+            return
         if chosen.processes:
-            carried = await carry_out(self.plan, self.id, self.frozen, chosen.processes)
+            carried = await carry_out(self.plan, process_id(), self.window, chosen.processes)
             self.done += carried.done
-            for why, number in carried.left_out.items():
-                self.left_out[why] = self.left_out.get(why, 0) + number
+            _add(self.left_out, carried.left_out)
+            _add(self.failed, carried.failed)
         self.before = chosen.before
         if chosen.before is None:
-            self._watch("watching")
+            self._all_seen()
         elif self.phase == "canary":
             self._watch("watching the canary")
         else:
             self._go_on(0.0 if self.plan.rate is None else len(chosen.processes) / self.plan.rate)
+
+    def _all_seen(self) -> None:
+        """Count what had moved on before it was reached; then look again for what has come to fit, or for relapses."""
+        moved = (self.planned or 0) - self.outcome.seen
+        if moved > 0:
+            _add(self.left_out, {"it has changed since the operation began": moved})
+        present = _present()
+        if present < self.began + microseconds(self.plan.live):
+            self.window, self.counted = Window(present, self.window.until), False
+            self._watch("watching the canary" if self.phase == "canary" else self.phase)
+        else:
+            self._watch("watching")
 
     def _go_on(self, seconds: float) -> None:
         if seconds:
@@ -97,14 +141,39 @@ class OperationMachine(Machine, name=KIND):
         self._go_on(self.plan.watch)
 
     async def _look_back(self) -> None:
-        self.relapsed = await look_back(self.plan, self.id, self.frozen)
+        self.relapsed = await look_back(self.plan, process_id(), self.began)
         if self.phase == "watching":
             self.phase = "done"
             complete(asdict(self.outcome))
         elif self.done and self.relapsed > self.plan.stop_at * self.done:
-            self.phase = "stopped"
-            self.stopped = f"{self.relapsed} of {self.done} processes of the canary have relapsed"
-            suspend()
+            self._stop(f"{self.relapsed} of {self.done} processes of the canary have relapsed")
         else:
             self.phase = "running"
             run_now()
+
+    async def _must_stop(self) -> bool:
+        """Whether a stop condition holds. Relapses are looked for no more often than they are watched for."""
+        present = _present()
+        if self.done and present - self.looked >= microseconds(self.plan.watch):
+            self.looked = present
+            self.relapsed = await look_back(self.plan, process_id(), self.began)
+        done, relapsed, failed = self.pardoned
+        done, relapsed, failed = self.done - done, self.relapsed - relapsed, sum(self.failed.values()) - failed
+        if 0 < self.plan.stop_after_failures <= relapsed + failed:
+            self._stop(f"{relapsed} processes have relapsed and {failed} could not be commanded")
+        elif relapsed > self.plan.stop_when_relapsed * done:
+            self._stop(f"{relapsed} of {done} processes have relapsed")
+        return self.phase == "stopped"
+
+    def _stop(self, why: str) -> None:
+        self.phase, self.stopped = "stopped", why
+        suspend()
+
+
+def _present() -> int:
+    return turn_for("an operation").now
+
+
+def _add(sums: dict[str, int], more: dict[str, int]) -> None:
+    for why, number in more.items():
+        sums[why] = sums.get(why, 0) + number

@@ -1,0 +1,89 @@
+"""An inverse: what takes back a command, as long as nothing has happened since; and why others cannot be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Raw, Struct, json
+
+from perdure.errors import IllegalMove
+from perdure.kernel import command
+from perdure.kernel.commit import Commit
+from perdure.kernel.edit import with_fields, with_input
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.process import Process, Status
+from perdure.kernel.stored import MALFORMED
+from perdure.kernel.transition import Sender
+
+_GONE_ON = "it has gone on since; hold, restart or terminate it"
+_NO_INVERSE: Mapping[str, str] = {
+    "retry": _GONE_ON,
+    "restart": _GONE_ON,
+    "restart-from": _GONE_ON,
+    "repair": _GONE_ON,
+    "set-result": "its code has gone on with the result; `restart-from` the step takes it back",
+    "skip": "its code has gone on without the step; `restart-from` the step runs it",
+    "terminate": "it has ended; `restart` begins it again",
+    "fail": "it has ended; `retry` lets it go on from its last good event",
+    "remove": "nothing of it is left",
+}
+"""Why a command has no inverse, and what can be done instead."""
+HAVE_INVERSE = frozenset({"hold", "resume", "edit-fields", "edit-input"})
+
+
+class _Edited(Struct):
+    """What an edit of fields has replaced."""
+
+    was: dict[str, Raw] = {}
+
+
+def ordered_by(event: Event, origin: str) -> bool:
+    """Whether an event is a command that came from there (``operation ID``)."""
+    try:
+        told = json.decode(event.payload or b"{}")
+    except MALFORMED:
+        return False
+    sender = told.get("sender", told) if isinstance(told, dict) else {}
+    return isinstance(sender, dict) and sender.get("origin") == origin
+
+
+def no_inverse(verb: str) -> str:
+    """Why what the verb has done cannot be taken back; empty if it perhaps can."""
+    return "" if verb in HAVE_INVERSE else _NO_INVERSE.get(verb, "what it did cannot be taken back")
+
+
+def taken_back(
+    process: Process,
+    history: Sequence[Event],
+    verb: str,
+    origin: str,
+    sender: Sender,
+    *,
+    now: int,
+    idle_at: int,
+    input: bytes = b"",
+) -> Commit:
+    """Take back the command ``verb`` that came from ``origin``; raises IllegalMove, which says why not.
+
+    ``input`` is what the process had before its input was edited. An edit, and a resumption, can be taken back only if
+    nothing has happened since; a hold as long as that hold lasts.
+    """
+    if why := no_inverse(verb):
+        raise IllegalMove(why)
+    mine = next((event for event in reversed(history) if ordered_by(event, origin)), None)
+    if mine is None:
+        raise IllegalMove("the operation has not commanded it in its present run")
+    if verb == "hold":
+        later = any(event.type is EventType.HELD for event in history if event.number > mine.number)
+        if process.status is not Status.HELD or later:
+            raise IllegalMove(f"it is {process.status} since, by another command")
+        return command.resumed(process, sender, now=now)
+    if process.events != mine.number:
+        raise IllegalMove(_GONE_ON)
+    if verb == "resume":
+        return command.held(process, sender, now=now, idle_at=idle_at)
+    if verb == "edit-fields":
+        return with_fields(process, json.decode(mine.payload or b"", type=_Edited).was, sender, now=now)
+    if process.opened_at is not None or process.final:
+        raise IllegalMove("it has begun with its other input")
+    return with_input(process, history, input, sender, now=now, restart=False)
