@@ -147,6 +147,9 @@ START_WAIT_BUSY_SECONDS = 1.0  # as long as its worker is still writing what oth
 SWEEP_ROWS = 500
 SWEEP_PAGE_SECONDS = 0.1
 PRUNED_EVENTS = 3_000
+SWEEP_LOG_SECONDS = 10.0  # between two looks of a worker at how sweeps pass
+SWEEP_SILENT_SECONDS = 60.0  # without a pass, and two periods of the sweep more, until people are told
+SWEEP_REMINDED_SECONDS = 3600.0
 LIST_ROWS = 1_000
 STATUS_RECORDS = 100  # runs whose changes of status are read, of one process
 TRACE_EVENTS = 100_000  # that one trace is read from
@@ -177,6 +180,8 @@ STREAM_RETRY_SECONDS = 1.0
 STREAM_RETRY_CAP_SECONDS = 60.0
 
 # Poison
+REVIVAL_LOOP_EVENTS = 20  # revivals in a row within this time, with nothing recorded in between: a loop
+REVIVAL_LOOP_SECONDS = 3600.0
 SUSPECT_DEATHS = 2
 ALONE_DEATHS = 3
 QUARANTINE_PROCESSES = 500

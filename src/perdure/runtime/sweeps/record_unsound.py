@@ -9,6 +9,7 @@ from perdure.errors import StoreUnavailable
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.soundness import unsound
 from perdure.kernel.stored import first_trouble
+from perdure.runtime.sweep_round import saw
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Search
 
@@ -28,6 +29,7 @@ class Position:
 async def sweep(context: SweepContext, place: Position) -> int:
     """Check the next few unfinished processes; each finding is reported and counted."""
     rows = await context.store.search(Search(statuses=OPEN, before_id=place.before, limit=ROWS, tasks=True))
+    saw(len(rows))
     place.before = rows[-1].id if len(rows) == ROWS else None
     found = 0
     for row in rows:

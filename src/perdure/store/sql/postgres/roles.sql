@@ -11,14 +11,14 @@ DECLARE
     doors jsonb := '{
         "look": ["search", "search_page", "search_by_id", "count", "counts", "history", "later_messages",
                  "incarnations", "overdue_page", "queues_seen",
-                 "clocks_seen", "circuits_seen", "leaders_seen", "eventstreams_seen", "stream_page",
-                 "order_stream", "loads", "backlogs"],
+                 "clocks_seen", "circuits_seen", "leaders_seen", "notes_seen", "eventstreams_seen",
+                 "stream_page", "order_stream", "loads", "backlogs"],
         "start": ["start_by_client", "enqueue", "search_by_id"],
         "signal": ["send_by_client", "answers_seen", "tell", "tell_within", "search_by_id"],
         "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",
                     "commit_outward_alone", "commit_and_remove", "remove_runs", "start", "start_telling", "seize",
                     "held_letters", "claimed_events", "claimed_events_from", "claimed_messages", "queues", "clocks",
-                    "circuits", "leaders", "eventstreams"]
+                    "circuits", "leaders", "notes", "eventstreams"]
     }';
     role  text;
     door  record;
@@ -107,6 +107,9 @@ SELECT * FROM perdure.circuits_seen($1)
 
 -- name: closed_leaders
 SELECT * FROM perdure.leaders_seen($1)
+
+-- name: closed_notes
+SELECT * FROM perdure.notes_seen($1)
 
 -- name: closed_eventstreams
 SELECT * FROM perdure.eventstreams_seen($1)
