@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, overload
 
 from perdure import settings
 from perdure.authoring import isolation
@@ -69,6 +69,8 @@ class Engine(Client):
     database, a client refuses one that is not ready, unless ``migrate`` says otherwise. ``codecs`` and ``offload`` say
     how payloads are compressed, encrypted and kept outside the database (default: those of the module that PERDURE_SEAL
     names). ``on_alert`` is called by the worker with each :class:`Alert`: what only a person can mend.
+    ``recovery="observe"`` pauses automatic recovery if this is the first worker after all others have gone: it tells
+    what it would recover, until a person resumes it.
     ``registry``, ``machine``, ``store`` and ``alone`` are for Perdure's own programs and tests.
 
     Raises DefinitionError or InvalidInput (InvalidUrl, InvalidKey) for wrong arguments; when it is entered, StoreError
@@ -92,6 +94,7 @@ class Engine(Client):
         offload: Offload | None = None,
         alone: bool = False,
         on_alert: OnAlert | None = None,
+        recovery: Literal["on", "observe"] = "on",
     ) -> None:
         if on_alert is not None and not callable(on_alert):
             raise DefinitionError(f"on_alert={on_alert!r:.100} is no function. Give one that takes an Alert.")
@@ -115,9 +118,8 @@ class Engine(Client):
         self.committer = Committer(store, self._time, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
         self.worker: Worker | None = None
-        self._work = work
-        self._alone = alone
-        self._on_alert = on_alert
+        self._work, self._alone = work, alone
+        self._on_alert, self._observes = on_alert, _observes(recovery)
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
         self._migrate = work if migrate is None else migrate
@@ -165,11 +167,22 @@ class Engine(Client):
                 self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
                 self._breakers, settings.check_rate(self.options.check_rate),
             )  # fmt: skip
+            if self._observes and not self._alone:
+                await self._observe()
             self.worker = Worker(parts, self.results)
             await self.worker.start()
             for workflow in list(self.registry.kinds.values()):
                 await self.schedules.declare(workflow)
         self._unwatch = self.store.watch(self._heard)
+
+    async def _observe(self) -> None:
+        """Pause recovery unless a worker lives, which has begun to recover already, or may: a person resumes it."""
+        now, workers = await self.store.now(), await self.store.workers()
+        if any(worker.due_at is not None and worker.due_at > now and not worker.lock_free for worker in workers):
+            return
+        # If we die here recovery is paused, and stays so: whoever starts the next worker is told of it.
+        why = "it only observes after its start; look at what it found, then resume"
+        await self.recovery.pause(who=f"worker {self.machine.name()}", why=why, origin="worker")
 
     async def close(self, seconds: float | None = None) -> None:
         """Stop: steps in flight get ``seconds`` (default: ``options.stop_seconds``) to finish, then all is released.
@@ -260,6 +273,13 @@ class Engine(Client):
             self.results.named(notification.ended)
         if worker is not None and notification.kinds:
             worker.claimer.named(notification.kinds, notification.due)
+
+
+def _observes(recovery: str) -> bool:
+    """Whether this mode of recovery is to observe first; raises DefinitionError if it is none."""
+    if recovery not in ("on", "observe"):
+        raise DefinitionError(f'recovery={recovery!r:.100} is no mode of recovery. Give "on" or "observe".')
+    return recovery == "observe"
 
 
 def _warn_of_quarantine(what: str) -> None:

@@ -149,6 +149,9 @@ NO_PROGRESS_SECONDS = 900.0  # of a process that a live worker holds, until it c
 SWEEP_ROWS = 500
 SWEEP_PAGE_SECONDS = 0.1
 PRUNED_EVENTS = 3_000
+SWEEP_LOG_SECONDS = 10.0  # between two looks of a worker at how sweeps pass
+SWEEP_SILENT_SECONDS = 60.0  # without a pass, and two periods of the sweep more, until people are told
+SWEEP_REMINDED_SECONDS = 3600.0
 LIST_ROWS = 1_000
 STATUS_RECORDS = 100  # runs whose changes of status are read, of one process
 TRACE_EVENTS = 100_000  # that one trace is read from
@@ -190,6 +193,8 @@ FINDING_SEEN_SECONDS = 3600.0  # so often is it written that a fault is still th
 FINDING_KEPT_SECONDS = 30 * 24 * 3600.0  # after it has gone
 
 # Poison
+REVIVAL_LOOP_EVENTS = 20  # revivals in a row within this time, with nothing recorded in between: a loop
+REVIVAL_LOOP_SECONDS = 3600.0
 SUSPECT_DEATHS = 2
 ALONE_DEATHS = 3
 QUARANTINE_PROCESSES = 500

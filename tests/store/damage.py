@@ -36,6 +36,7 @@ SQLITE: dict[str, dict[str, tuple[str, ...]]] = {
         "state": _TEXT, "reason": _TEXT, "why": _TEXT, "since": _NUMBERS, "until": _NUMBERS, "opened": _NUMBERS,
     },
     "leader": {"candidate": _TEXT, "program": _TEXT, "term": _NUMBERS, "until": _NUMBERS, "released": _NUMBERS},
+    "note": {"content": _TEXT, "changed_at": _NUMBERS},
 }  # fmt: skip
 """Columns and values; constraints are switched off for them, as whoever edits a file may do."""
 
@@ -68,6 +69,7 @@ POSTGRES: dict[str, dict[str, tuple[str, ...]]] = {
     "queue": {"blocked_by": _STRANGE, "who": _STRANGE, "why": _STRANGE, "turn": _STRANGE, "next_at": _TIMES},
     "circuit": {"state": _STRANGE, "reason": _STRANGE, "since": _TIMES, "until": _TIMES, "opened": _INTS},
     "leader": {"candidate": _STRANGE, "program": _STRANGE, "since": _TIMES, "until": _TIMES},
+    "note": {"content": _STRANGE, "changed_at": _TIMES},
 }  # fmt: skip
 """The same for PostgreSQL, which keeps its constraints, its types and its encoding."""
 
@@ -82,7 +84,8 @@ def named(values: dict[str, dict[str, tuple[str, ...]]], table: str) -> list[str
 def statement(prefix: str, table: str, damage: str, mark: str) -> str:
     """The SQL that does it to the last row of a process, or to a row by its id or name; ``mark`` is the parameter."""
     what, _, value = damage.partition(": ")
-    key = {"process": "id", "worker": "id", "queue": "name", "circuit": "name", "leader": "name"}.get(table)
+    by_name = dict.fromkeys(("queue", "circuit", "leader", "note"), "name")
+    key = ({"process": "id", "worker": "id"} | by_name).get(table)
     if key is not None:
         return f"UPDATE {prefix}{table} SET {what} = {value} WHERE {key} = {mark}"  # noqa: S608
     order = "min" if value == "the first" else "max"

@@ -17,12 +17,12 @@ from tests.store import damage as values
 FULL = "SELECT (SELECT count(*) FROM perdure.process) + (SELECT count(*) FROM perdure.event)"
 TRUNCATE = (
     "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept, perdure.queue, "
-    "perdure.circuit, perdure.leader, perdure.finding, perdure.audit"
+    "perdure.circuit, perdure.leader, perdure.note, perdure.finding, perdure.audit"
 )
 DELETE = (
     "DELETE FROM perdure.process; DELETE FROM perdure.event; DELETE FROM perdure.message;"
     "DELETE FROM perdure.worker; DELETE FROM perdure.key_kept; DELETE FROM perdure.queue; "
-    "DELETE FROM perdure.circuit; DELETE FROM perdure.leader; "
+    "DELETE FROM perdure.circuit; DELETE FROM perdure.leader; DELETE FROM perdure.note; "
     "DELETE FROM perdure.finding; DELETE FROM perdure.audit"
 )
 NO_STREAMS = """
@@ -67,7 +67,7 @@ class PostgresGround:
 
     async def damage(self, store: Store, row: bytes, table: str, damage: str) -> bool:
         """Write one with the connection of nobody's; the constraints are kept."""
-        named = ("queue", "circuit", "leader", "event_stream")
+        named = ("queue", "circuit", "leader", "note", "event_stream")
         given: UUID | str = row.decode() if table in named else UUID(bytes=row)
         try:
             async with self.outside.transaction():

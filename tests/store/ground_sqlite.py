@@ -43,7 +43,7 @@ class SqliteGround:
     async def damage(self, store: Store, row: bytes, table: str, damage: str) -> bool:
         """Write one with the store's own connection: a database in memory has no other."""
         assert isinstance(store, SqliteStore)
-        given: bytes | str = row.decode() if table in ("queue", "circuit", "leader") else row
+        given: bytes | str = row.decode() if table in ("queue", "circuit", "leader", "note") else row
 
         def write(connection: Connection) -> bool:
             raw = connection.raw

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from cyclopts import App
 
 from perdure.cli import output, text
 from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Url, Utc, Who, Why, connected, present, user
 from perdure.cli.plain_output import complain
+from perdure.cli.rows import Rows
 from perdure.client.clock import ClockView
-from perdure.client.recovery import RecoveryView
+from perdure.client.recovery import RecoveryView, SweepView
 from perdure.engine import Engine
 
-recovery = App(name="recovery", help="Pause and resume automatic recovery.", help_format="plaintext")
+recovery = App(name="recovery", help="Pause, resume, limit and watch automatic recovery.", help_format="plaintext")
 
 
 @recovery.default
 async def recovery_state(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """Say whether automatic recovery is on, or who has paused it, when and why."""
+    """Say whether automatic recovery is on, or who has paused it, and its budget."""
     async with connected(url) as engine:
         await _show_recovery(engine, await engine.recovery.state(), json=json)
 
@@ -40,6 +43,57 @@ async def resume(*, who: Who = "", why: Why = "", json: Json = False, url: Url =
         await _show_recovery(engine, await engine.recovery.resume(who=who or user(), why=why, origin=ORIGIN), json=json)
 
 
+@recovery.command
+async def limit(
+    rate: int | None = None,
+    *,
+    per: str = "1m",
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Limit how many processes workers revive in a while, all together.
+
+    The others wait. Without a number the limit is removed.
+
+    Parameters
+    ----------
+    rate
+        How many are revived in the time given by --per, at most.
+    per
+        The time for it: 30s, 15m, 2h. Default: one minute.
+    """
+    async with connected(url) as engine:
+        view = await engine.recovery.limit(rate, text.seconds_of(per), who=who or user(), why=why, origin=ORIGIN)
+        await _show_recovery(engine, view, json=json)
+
+
+@recovery.command
+async def sweeps(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
+    """Show when each sweep has last passed, what it found and how it ended.
+
+    A sweep finds one kind of stuck process. What it left alone waits until
+    recovery is resumed, or until its budget allows more.
+    """
+    async with connected(url) as engine:
+        views = await engine.recovery.sweeps()
+        if json:
+            output.show_json(views)
+            return
+        output.show(_sweep_rows(views, await present(engine)) if views else "no sweep has passed yet: no worker lives")
+
+
+def _sweep_rows(views: list[SweepView], now: datetime) -> Rows:
+    rows = Rows("sweep", "last pass", "by", "took", "seen", "changed", "left", "passes", "all changed", "error")
+    for view in views:
+        numbers = (view.seen, view.changed, view.left, view.passes, view.total_changed)
+        error = f"{view.error}, {text.when(view.failed_at, now)}; {view.errors:,} in all" if view.errors else ""
+        last = text.when(view.at, now) or "never"
+        rows.add(view.sweep, last, view.by, text.span(view.took), *(f"{one:,}" for one in numbers), error)
+    return rows
+
+
 async def warn(engine: Engine) -> None:
     """Warn on the error output if automatic recovery is paused."""
     view = await engine.recovery.state()
@@ -55,11 +109,14 @@ async def _show_recovery(engine: Engine, view: RecoveryView, *, json: bool) -> N
 
 
 async def _said(engine: Engine, view: RecoveryView) -> str:
+    limited = (
+        "" if view.rate is None else f"; at most {view.rate:,} revivals in {text.span(view.per)}, {view.left:,} now"
+    )
     if view.paused_at is None:
-        return "automatic recovery is on"
+        return f"automatic recovery is on{limited}"
     why = f" because: {view.paused_why}" if view.paused_why else ""
     paused = text.when(view.paused_at, await present(engine))
-    return f"AUTOMATIC RECOVERY IS PAUSED by {view.paused_by or 'an unnamed user'}, {paused}{why}"
+    return f"AUTOMATIC RECOVERY IS PAUSED by {view.paused_by or 'an unnamed user'}, {paused}{why}{limited}"
 
 
 clock = App(name="clock", help="Compare the store's time with the machine's clock.", help_format="plaintext")

@@ -36,6 +36,7 @@ def worker(
     workflows: bool = True,
     queues: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     labels: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    observe: Annotated[bool, Parameter(negative="")] = False,
     log_level: Annotated[logs.Level, Parameter(env_var=logs.LEVEL)] = "info",
     log_format: Annotated[logs.Format, Parameter(env_var=logs.FORMAT)] = "text",
     json: Json = False,
@@ -72,6 +73,8 @@ def worker(
         The queues to serve; by default those of the modules' steps. bank=5 runs five at once.
     labels
         Names of this worker, for tasks that ask for a particular one.
+    observe
+        Pause automatic recovery if no other worker lives, and only tell what it would recover.
     log_level
         Log this and everything more serious, to the error output.
     log_format
@@ -81,7 +84,8 @@ def worker(
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     served = None if queues is None else dict(map(_queue, queues))
     options = ProcessOptions(
-        modules, lease, beat, in_flight, cached, stop, cells, migrate, json, workflows, served, labels or [], version()
+        modules, lease, beat, in_flight, cached, stop, cells, migrate, json, workflows, served, labels or [], version(),
+        observe,
     )  # fmt: skip
     try:
         options.worker_options  # noqa: B018 (refused here, before any worker is started)

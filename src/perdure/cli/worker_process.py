@@ -48,6 +48,7 @@ class ProcessOptions(msgspec.Struct, frozen=True):
     queues: dict[str, int | None] | None = None
     labels: list[str] = []
     version: str = ""
+    observe: bool = False
 
     @property
     def patience(self) -> float:
@@ -142,7 +143,10 @@ async def _opened(options: ProcessOptions, url: str, registry: Registry, stoppin
     """The engine at work; while the store cannot be reached it tries again, until told to stop."""
     failures = 0
     while not stopping.asked:
-        engine = Engine(url, work=True, registry=registry, options=options.worker_options, migrate=options.migrate)
+        engine = Engine(
+            url, work=True, registry=registry, options=options.worker_options, migrate=options.migrate,
+            recovery="observe" if options.observe else "on",
+        )  # fmt: skip
         try:
             return await engine.__aenter__()
         except StoreUnavailable as error:

@@ -137,6 +137,8 @@ class BlockingRecovery(BlockingPart[Recovery]):
     state = blocking(Recovery.state)
     pause = blocking(Recovery.pause)
     resume = blocking(Recovery.resume)
+    limit = blocking(Recovery.limit)
+    sweeps = blocking(Recovery.sweeps)
 
 
 class BlockingReference(Generic[Holder]):

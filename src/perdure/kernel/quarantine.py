@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from perdure.clock import microseconds
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
-from perdure.limits import QUARANTINE_PROCESSES, SUSPECT_DEATHS
+from perdure.limits import QUARANTINE_PROCESSES, REVIVAL_LOOP_SECONDS, SUSPECT_DEATHS
 
 _COMES = ("child ", "task ", "signal ")
 """What arrives as a message; everything else that a row may wait for begins in its own worker."""
@@ -56,6 +58,19 @@ def held_by(rows: Iterable[Process]) -> Counter[bytes]:
     """How many of these rows each owner held that are suspects, or become suspects by one more death."""
     suspected = (row for row in rows if row.deaths >= SUSPECT_DEATHS - 1 and not only_waited(row))
     return Counter(row.owner for row in suspected if row.owner is not None)
+
+
+def revivals(history: Sequence[Event], now: int) -> int:
+    """How often a process was revived lately, at the end of its history, with nothing recorded in between.
+
+    Revivals of a process that only waited do not count: it had nothing to record.
+    """
+    many = 0
+    for event in reversed(history):
+        if event.type is not EventType.REVIVED or event.at < now - microseconds(REVIVAL_LOOP_SECONDS):
+            break
+        many += b'"waited"' not in (event.payload or b"")
+    return many
 
 
 def after_death(process: Process, held: int) -> tuple[int, int]:

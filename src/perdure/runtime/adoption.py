@@ -52,9 +52,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         scheduler.unreadable.let_go(instance, trouble)
         return
     try:
-        if release.carried_out(scheduler, instance, claimed) or release.too_late(scheduler, instance):
-            return
-        if process.key is not None and release.begun(scheduler, instance):
+        if _let_go(scheduler, instance, claimed):
             return
         scheduler.replaying.add(instance)
         for _ in replay(instance, claimed.events, claimed.messages):
@@ -75,6 +73,15 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     if instance.steps.asked and revival.put_off(scheduler, instance, claimed.events):
         return
     _go_on(scheduler, instance, claimed.events)
+
+
+def _let_go(scheduler: Scheduler, instance: Instance, claimed: Claimed) -> bool:
+    """Whether a claimed process is let go at once, before its code runs."""
+    if release.carried_out(scheduler, instance, claimed) or release.too_late(scheduler, instance):
+        return True
+    if claimed.process.key is not None and release.begun(scheduler, instance):
+        return True
+    return revival.goes_round(scheduler, instance, claimed.events)
 
 
 def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from perdure.clock import SECOND
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 log = logger("alert")
 
-AlertKind: TypeAlias = Literal["step", "unknown", "threshold", "broken", "undo", "suspects", "breaker", "restored"]
+AlertKind: TypeAlias = Literal[
+    "step", "unknown", "threshold", "broken", "undo", "suspects", "breaker", "restored", "recovery"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +40,9 @@ class Alert:
     ``kind`` is *step* (a step has failed by an error that is raised as permanent), *unknown* (nobody knows whether a
     step that runs at most once was done), *threshold* (a step has come to an ``"alert"`` of its retry), *broken* (a
     process waits for a person), *undo* (it does, as an undo has failed for good), *suspects* (processes were held by
-    workers that died), *breaker* (a circuit breaker has opened), *restored* (the database goes on
-    from another state). ``text`` says it in a sentence, ``error`` is the class
-    of an error and ``detail`` its text. What does not belong to the kind is empty, or None.
+    workers that died), *breaker* (a circuit breaker has opened), *restored* (the database goes on from another state),
+    *recovery* (no worker passes one of the sweeps that find what is stuck). ``text`` says it in a sentence, ``error``
+    is the class of an error and ``detail`` its text. What does not belong to the kind is empty, or None.
     """
 
     kind: AlertKind
@@ -117,6 +120,14 @@ class Alerts:
             f"examined by check run {run}: see `perdure check findings`, and what steps have done since that state"
         )
         self._tell("restored", line, text, None, None)
+
+    def sweep_silent(self, sweep: str, microseconds: int, at: int) -> None:
+        """No worker has passed a sweep for so long, as it was at that time."""
+        text = (
+            f"no worker has passed the sweep {sweep} for {microseconds / SECOND:.0f} s: what it would find stays "
+            "stuck. `perdure recovery sweeps` shows its last pass and error; restart the workers if they hang"
+        )
+        self._tell("recovery", f"{sweep}:{at}", text, None, None)
 
     def _of_unknown(self, process: Process, ask: Ask[Any], failure: Failure) -> None:
         self._of_step("unknown", process, ask, failure, "runs at most once, and nobody knows whether it was done")

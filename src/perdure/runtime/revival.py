@@ -1,6 +1,7 @@
 """A revival: what was under way when a worker was lost goes on at once, or later, or not before a person says so.
 
-Only steps for which a state of a flow, or a policy, sets ``revival_delay`` do not go on at once.
+Only steps for which a state of a flow, or a policy, sets ``revival_delay`` do not go on at once. A process that is
+revived again and again, and records nothing in between, is stopped: it would use up the workers for ever.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from perdure import limits
 from perdure.clock import microseconds
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.quarantine import revivals
 
 if TYPE_CHECKING:
     from perdure.runtime.holder import Holder
@@ -18,6 +21,26 @@ if TYPE_CHECKING:
 
 class Interrupted(Exception):
     """A step was under way when its worker was lost, and its revival is switched off."""
+
+
+class RevivalLoop(Exception):
+    """A process was revived again and again, and has recorded nothing in between."""
+
+
+def goes_round(holder: Holder, instance: Instance, history: Sequence[Event]) -> bool:
+    """Whether a process that was claimed goes round in revivals, before its code runs. True: it is parked as broken."""
+    if not history or history[-1].type is not EventType.REVIVED:
+        return False
+    many = revivals(history, holder.parts.time.now())
+    if many < limits.REVIVAL_LOOP_EVENTS:
+        return False
+    text = (
+        f"it was revived {many} times within {limits.REVIVAL_LOOP_SECONDS / 60:.0f} minutes, and has recorded nothing "
+        "in between: whatever runs first ends, hangs or cuts off its worker. `perdure history` shows which workers "
+        "they were. Mend the cause, then retry the process"
+    )
+    holder.park(instance, RevivalLoop(text))
+    return True
 
 
 def put_off(holder: Holder, instance: Instance, history: Sequence[Event]) -> bool:

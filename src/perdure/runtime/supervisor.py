@@ -13,6 +13,8 @@ from types import ModuleType
 from perdure import limits
 from perdure.errors import StoreUnavailable
 from perdure.loop import Loop
+from perdure.runtime.sweep_log import SweepLog
+from perdure.runtime.sweep_round import began
 from perdure.runtime.sweeps import (
     finished_long_ago,
     lease_lapsed,
@@ -47,6 +49,8 @@ class Supervisor:
         self._place = record_unsound.Position()
         self._known = unhosted.Known()
         self._letters = signal_overlooked.Look()
+        self._periods: dict[str, float] = {}
+        self.log = SweepLog(context, self._periods)
         self.loops = [
             self._loop(process_set_back, partial(process_set_back.sweep, context)),
             self._loop(worker_dead, self.probe),
@@ -65,33 +69,40 @@ class Supervisor:
         """
         for loop in self.loops[:2] if alone else self.loops:
             loop.start()
+        if not (alone or self.context.machine.simulated):
+            self.log.loop.start()
 
     async def stop(self) -> None:
         """Stop all sweeps; what they left undone, the next supervisor finds again."""
-        for loop in self.loops:
+        for loop in (self.log.loop, *self.loops):
             await loop.stop()
 
     def _loop(self, sweep: ModuleType, round: Callable[[], Awaitable[int]]) -> Loop:
         seconds: float = sweep.SECONDS
         counter: str = sweep.COUNTER
+        name = sweep.__name__.rpartition(".")[2].replace("_", " ")
+        self._periods[name] = seconds
 
         async def tick() -> float:
-            started = self.context.time.monotonic()
+            under_way = began(self.context.time.monotonic())
+            self.log.began(name, under_way)
             try:
                 found = await round()
-            except StoreUnavailable:
-                self.context.telemetry.count("store_errors")
+            except Exception as error:
+                self.log.failed(name, error)
+                if isinstance(error, StoreUnavailable):
+                    self.context.telemetry.count("store_errors")
                 raise  # the loop logs it and goes on: nothing is lost, since the next round finds the rows again
-            self.context.telemetry.took("sweep", self.context.time.monotonic() - started)
+            self.log.passed(name, under_way, found)
+            self.context.telemetry.took("sweep", self.context.time.monotonic() - under_way.since)
             if found:
                 self.context.telemetry.count(counter, found)
             if found and sweep in EMPTYING:
                 return 0.0
             return self._pace(sweep, seconds) * (0.9 + 0.2 * self.context.machine.random())
 
-        name = f"sweep {sweep.__name__.rpartition('.')[2].replace('_', ' ')}"
         first = seconds * self.context.machine.random() if sweep in AUDITS else 0.0
-        return Loop(name, tick, self.context.committer.outage, first_after=first)
+        return Loop(f"sweep {name}", tick, self.context.committer.outage, first_after=first)
 
     def _pace(self, sweep: ModuleType, seconds: float) -> float:
         """Seconds until a sweep looks again: fewer if a page follows its last one, or a second look is owed."""

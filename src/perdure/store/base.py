@@ -29,7 +29,7 @@ from perdure.store.notifications import Listener, StopListening
 
 RowT = TypeVar("RowT", bound=Struct)
 """A row of a small table: people set ``Queue`` rows, breakers ``Circuit`` rows, programs that lead ``Leader`` rows;
-checks ``KeptFinding`` and ``Audit`` rows; ``Load`` and ``Backlog`` are counts."""
+workers ``Note`` rows, checks ``KeptFinding`` and ``Audit`` rows; ``Load`` and ``Backlog`` are counts."""
 
 
 class Overdue(StrEnum):
@@ -171,8 +171,8 @@ class Store(Protocol):
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then.
 
         They are ordered by name. If two callers change the same version of a row, the answer shows whose change counts.
-        Tables of the kernel: ``Queue``, ``Circuit``, ``Leader``, ``KeptFinding``, ``Audit``; ``Load`` and ``Backlog``,
-        which are counted.
+        Tables of the kernel: ``Queue``, ``Circuit``, ``Leader``, ``Note``, ``KeptFinding``, ``Audit``; ``Load`` and
+        ``Backlog``, which are counted.
         """
 
     async def prune(

@@ -132,7 +132,8 @@ async def test_whoever_may_start_waits_for_the_result_of_a_worker_with_its_own_r
 async def test_no_table_is_open_to_a_client(logins: str, role: str) -> None:
     connection = await asyncpg.connect(login(logins, role))
     for table in (
-        "process", "event", "message", "worker", "queue", "circuit", "leader", "event_stream", "clock", "key_kept",
+        "process", "event", "message", "worker", "queue", "circuit", "leader", "note", "event_stream", "clock",
+        "key_kept",
     ):  # fmt: skip
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch(f"TABLE perdure.{table}")

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec.structs import replace
 
 from perdure import limits
+from perdure.clock import SECOND
 from perdure.exhaustion import exhausted
 from perdure.futures import asked
 from perdure.kernel.child import beforehand, portions, without_orders
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
+from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import Finding
 from perdure.kernel.worker import WorkerRow
 from perdure.logs import logger
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.parts import WorkerParts
+from perdure.runtime.rescue import granted
+from perdure.runtime.sweep_round import left, saw
 from perdure.store.base import Overdue, Pruned, Search, Store, switch
 
 log = logger("recovery")
@@ -53,6 +57,7 @@ class SweepContext:
         self._workers: list[WorkerRow] = []
         self._workers_at = -math.inf
         self._left: set[str] = set()
+        self._waiting: set[str] = set()
         self._undecided: dict[bytes, int] = {}
 
     async def workers(self, seconds: float = 0.0) -> list[WorkerRow]:
@@ -61,6 +66,7 @@ class SweepContext:
         if now - self._workers_at >= seconds:
             self._workers = await self.store.workers()
             self._workers_at = now
+            saw(len(self._workers))
         return self._workers
 
     def offers(self) -> list[bytes]:
@@ -90,18 +96,49 @@ class SweepContext:
             self.telemetry.count("records_unsound")
             self.events.found(Finding("row_undecided", row.id, text))
 
-    async def may_recover(self, found: str) -> bool:
-        """Whether a sweep may recover what it found; while a person has paused recovery, it is only reported, once."""
+    async def may_recover(self, found: str, rows: int) -> bool:
+        """Whether a sweep may recover what it found; while recovery is paused, it is only reported, once."""
+        return not self._paused(await switch(self.store), found, rows)
+
+    async def revivable(
+        self, pages: Pages, found: str, hosted: Container[tuple[str, str]] = frozenset()
+    ) -> list[Process]:
+        """The rows of the next page that may be revived now: none while recovery is paused, few if its budget is spent.
+
+        Those of ``hosted`` kinds and versions are left to claims, unless there is a budget, which claims do not spend.
+        """
+        rows = await pages.next()
+        if not rows:
+            return []
         row = await switch(self.store)
+        if self._paused(row, found, len(rows)):
+            pages.rewind()
+            return []
+        if row.rate is None:
+            return [one for one in rows if (one.kind, one.code) not in hosted]
+        many = await granted(self.store, row, len(rows), self.incarnation.id)
+        if many == len(rows):
+            self._waiting.discard(found)
+            return rows
+        pages.back_to(rows, many)
+        left(len(rows) - many)
+        if found not in self._waiting:
+            self._waiting.add(found)
+            text = "%s: at least %d wait, since workers revive %d in %g s at most. `perdure recovery` shows more"
+            log.warning(text, found, len(rows) - many, row.rate, row.per / SECOND)
+        return rows[:many]
+
+    def _paused(self, row: Queue, found: str, rows: int) -> bool:
         if row.blocked_at is None:
             self._left.clear()
-            return True
+            return False
+        left(rows)
         if found not in self._left:
             self._left.add(found)
             why = row.blocked_why or "(no reason given)"
             by = f"automatic recovery is paused by {row.blocked_by or 'somebody'} because: {why}"
             log.warning("%s: left alone, since %s. `perdure recovery resume` ends it", found, by)
-        return False
+        return True
 
     async def _written(self, commit: Commit) -> CommitAnswer:
         letters = beforehand(commit.sends)
@@ -138,19 +175,23 @@ class Pages:
         self._what = what
         self._owner = owner
         self._after: tuple[int, bytes] | None = None
+        self._before: tuple[int, bytes] | None = None
         self._after_pair: tuple[str, str] | None = None
+        self._waits = False
 
     @property
     def more(self) -> bool:
-        """Whether the last page was full, so that there may be another one behind it."""
-        return self._after is not None or self._after_pair is not None
+        """Whether the last page was full, so that there may be another one behind it, which need not wait."""
+        return not self._waits and (self._after is not None or self._after_pair is not None)
 
     async def next(self) -> list[Process]:
         """Read the next page."""
         limit = limits.SWEEP_ROWS
+        self._before, self._waits = self._after, False
         rows = await self._store.search(
             Search(overdue=self._what, owner=self._owner, limit=limit, after=self._after, after_pair=self._after_pair)
         )
+        saw(len(rows))
         self.rewind()
         if self._what is Overdue.UNHOSTED:
             pairs = {(row.kind, row.code) for row in rows}
@@ -158,6 +199,11 @@ class Pages:
         elif len(rows) >= limit:
             self._after = _key(self._what, rows[-1])
         return rows
+
+    def back_to(self, rows: Sequence[Process], many: int) -> None:
+        """Of the last page only the first ``many`` rows were dealt with: the next page begins behind these."""
+        self._after = _key(self._what, rows[many - 1]) if many else self._before
+        self._waits = True
 
     def rewind(self) -> None:
         """Begin with the first page again."""

@@ -17,16 +17,11 @@ OVERDUE = Overdue.LAPSED
 
 async def sweep(context: SweepContext) -> int:
     """Free lapsed rows of kinds not hosted here; the late owner is fenced off by the new token."""
-    rows = await context.pages[OVERDUE].next()
-    if not rows or not await context.may_recover("lapsed leases"):
-        context.pages[OVERDUE].rewind()
-        return 0
     hosted = set(context.registry.hosted)
     now = context.time.now()
     commits = []
-    for row in rows:
-        if (row.kind, row.code) not in hosted:
-            with context.each(row):
-                idle_at = context.time.idle_at()
-                commits.append(transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=idle_at))
+    for row in await context.revivable(context.pages[OVERDUE], "lapsed leases", hosted):
+        with context.each(row):
+            idle_at = context.time.idle_at()
+            commits.append(transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=idle_at))
     return len(await context.write(commits))

@@ -39,9 +39,7 @@ async def free_all(context: SweepContext) -> None:
 
 async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> int:
     """Free a page of orphans; ``held`` counts the suspects that each worker had on the pages before."""
-    rows = await pages.next()
-    if not rows or not await context.may_recover("processes of ended workers"):
-        pages.rewind()
+    if not (rows := await context.revivable(pages, "processes of ended workers")):
         return 0
     ended = {worker.id: worker for worker in await context.store.workers(ended=True)}
     held.update(_suspects(rows, more=pages.more))

@@ -31,7 +31,7 @@ OVERDUE = Overdue.EXPIRED
 async def sweep(context: SweepContext) -> int:
     """End up to one batch of overdue processes."""
     rows = await context.pages[OVERDUE].next()
-    if not rows or not await context.may_recover("processes over their deadlines"):
+    if not rows or not await context.may_recover("processes over their deadlines", len(rows)):
         context.pages[OVERDUE].rewind()
         return 0
     rows = await _without_those_at_work(context, rows)

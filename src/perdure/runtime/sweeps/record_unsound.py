@@ -16,6 +16,7 @@ from perdure.kernel.audit import Audit, ended, moved, opened, taken
 from perdure.kernel.check import CHECKS
 from perdure.kernel.names import id_text
 from perdure.kernel.soundness import Finding
+from perdure.runtime.sweep_round import saw
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Search
 
@@ -70,6 +71,7 @@ async def _page(context: SweepContext, row: Audit, started: float) -> tuple[Audi
     rows = await store.search(
         Search(kind=kind, tasks=True, before_id=bytes.fromhex(behind) or None, limit=limits.CHECK_ROWS)
     )
+    saw(len(rows))
     page = await examine(store, rows, CHECKS)
     now = context.time.now()
     new = await keep(store, page, CHECKS, now)

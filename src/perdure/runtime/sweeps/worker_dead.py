@@ -45,7 +45,8 @@ async def sweep(context: SweepContext, looks: Looks, *, in_grace: bool = False) 
     free = {worker.id: worker for worker in workers if worker.lock_free and (not in_grace or worker.id in looks.held)}
     twice = [worker for worker in free.values() if looks.free.get(worker.id) == worker.beats]
     looks.free = {worker.id: worker.beats for worker in free.values()}
-    if twice and not await context.may_recover(f"dead workers: {', '.join(worker.name for worker in twice)}"):
+    found = f"dead workers: {', '.join(worker.name for worker in twice)}"
+    if twice and not await context.may_recover(found, len(twice)):
         return 0
     ended = 0
     for worker in twice:

@@ -27,7 +27,8 @@ async def sweep(context: SweepContext) -> int:
     silent = _overdue(workers, context.time.now())
     if silent:  # after a clock was set back, our estimate of the store's time is ahead of the one by which they beat
         silent = _overdue(silent, await context.store.now())
-    if silent and not await context.may_recover(f"silent workers: {', '.join(worker.name for worker in silent)}"):
+    found = f"silent workers: {', '.join(worker.name for worker in silent)}"
+    if silent and not await context.may_recover(found, len(silent)):
         return 0
     ended = 0
     for worker in silent:

@@ -97,8 +97,10 @@ def limited(connection: Connection, claim: Claim) -> list[Queue]:
 
 
 def recovery_paused(connection: Connection) -> bool:
-    """Whether a person has paused automatic recovery."""
-    return any(row.name == SWITCH and row.blocked_at is not None for row in read(connection, Queue))
+    """Whether a person has paused automatic recovery, or has set its budget, which sweeps spend and claims do not."""
+    return any(
+        row.name == SWITCH and (row.blocked_at is not None or row.rate is not None) for row in read(connection, Queue)
+    )
 
 
 def freed(connection: Connection, kinds: set[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from perdure.kernel.commit import Start, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.integrity import flaw
 from perdure.kernel.leader import Leader
+from perdure.kernel.note import Note
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import unsound
@@ -81,6 +82,13 @@ class Damaged:
             await trial.store.records(Leader, [Leader(name, 1, 1, "one", "here:1", until=1)])
             await trial.ground.damage(trial.store, name.encode(), "leader", damage)
         await _answered(trial.store.records(Leader), "leaders")
+
+    async def test_a_bad_value_in_a_note_is_read_or_refused_with_a_typed_error(self, trial: Trial) -> None:
+        for number, damage in enumerate(trial.ground.damages("note")):
+            name = f"bad-{number}"
+            await trial.store.records(Note, [Note(name, 1, 1, "{}")])
+            await trial.ground.damage(trial.store, name.encode(), "note", damage)
+        await _answered(trial.store.records(Note), "notes")
 
     async def test_a_commit_that_its_damaged_row_cannot_match_is_told_from_its_neighbours(self, trial: Trial) -> None:
         worker = await trial.worker()

@@ -10,6 +10,7 @@ from perdure.clock import SECOND
 from perdure.kernel.breaker import Circuit
 from perdure.kernel.commit import Start
 from perdure.kernel.leader import Leader
+from perdure.kernel.note import Note
 from perdure.kernel.process import Status
 from perdure.kernel.queue import Load, Queue
 from perdure.kernel.worker import Backlog
@@ -81,6 +82,15 @@ class Recording:
         assert await trial.store.records(Leader, [theirs]) == [bare, ours]
         assert await trial.store.records(Leader, [replace(full, version=4)]) == [bare, ours]
         assert await trial.store.records(Leader, [Leader("report", 2, 1)]) == [bare, ours], "the first version is one"
+
+    async def test_a_note_is_written_whole_each_version_once_and_read_again_by_name(self, trial: Trial) -> None:
+        full, bare = Note("sweep idle", 1, await trial.time.now(), '{"é": 1}'), Note("alert", 1)
+        assert await trial.store.records(Note, [full, bare]) == [bare, full] == await trial.store.records(Note)
+        ours, theirs = replace(full, version=2, content="{}"), replace(full, version=2, content="[]")
+        assert await trial.store.records(Note, [ours]) == [bare, ours]
+        assert await trial.store.records(Note, [theirs]) == [bare, ours]
+        assert await trial.store.records(Note, [replace(full, version=4)]) == [bare, ours]
+        assert await trial.store.records(Note, [Note("other", 2)]) == [bare, ours], "the first version is one"
 
     async def test_of_two_who_win_a_leader_at_one_instant_one_finds_it_written(self, trial: Trial) -> None:
         now = await trial.time.now()

@@ -11,7 +11,7 @@ DECLARE
     doors jsonb := '{
         "look": ["search", "search_page", "search_by_id", "count", "counts", "history", "later_messages",
                  "incarnations", "overdue_page", "queues_seen",
-                 "clocks_seen", "circuits_seen", "leaders_seen", "eventstreams_seen",
+                 "clocks_seen", "circuits_seen", "leaders_seen", "notes_seen", "eventstreams_seen",
                  "keptfindings_seen", "audits_seen", "stream_page",
                  "order_stream", "loads", "backlogs"],
         "start": ["start_by_client", "enqueue", "search_by_id"],
@@ -19,7 +19,7 @@ DECLARE
         "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",
                     "commit_outward_alone", "commit_and_remove", "remove_runs", "start", "start_telling", "seize",
                     "held_letters", "claimed_events", "claimed_events_from", "claimed_messages", "queues", "clocks",
-                    "circuits", "leaders", "eventstreams", "keptfindings", "audits"]
+                    "circuits", "leaders", "notes", "eventstreams", "keptfindings", "audits"]
     }';
     role  text;
     door  record;
@@ -114,6 +114,9 @@ SELECT * FROM perdure.keptfindings_seen($1)
 
 -- name: closed_audits
 SELECT * FROM perdure.audits_seen($1)
+
+-- name: closed_notes
+SELECT * FROM perdure.notes_seen($1)
 
 -- name: closed_eventstreams
 SELECT * FROM perdure.eventstreams_seen($1)

@@ -9,7 +9,7 @@ SET LOCAL search_path = pg_catalog, pg_temp
 -- Asked for its types alone, which the driver looks up by queries of its own, once for each connection.
 SELECT NULL::perdure.start_in[], NULL::perdure.start_rare[], NULL::perdure.commit_in[], NULL::perdure.commit_rare[],
        NULL::perdure.event_in[], NULL::perdure.consumed_in[], NULL::perdure.letter_in[], NULL::perdure.queue_in[], NULL::perdure.clock_in[],
-       NULL::perdure.circuit_in[], NULL::perdure.leader_in[], NULL::perdure.event_stream_in[],
+       NULL::perdure.circuit_in[], NULL::perdure.leader_in[], NULL::perdure.note_in[], NULL::perdure.event_stream_in[],
        NULL::perdure.kept_finding_in[], NULL::perdure.audit_in[],
        NULL::perdure.commit_in, NULL::perdure.commit_rare, NULL::pg_catalog.uuid[], NULL::pg_catalog.text[],
        NULL::pg_catalog.bytea[], NULL::int[], NULL::bigint[], NULL::boolean[]

@@ -147,6 +147,9 @@ SELECT * FROM perdure.circuits($1)
 -- name: leaders
 SELECT * FROM perdure.leaders($1)
 
+-- name: notes
+SELECT * FROM perdure.notes($1)
+
 -- name: eventstreams
 SELECT * FROM perdure.eventstreams($1)
 

@@ -35,7 +35,7 @@ SELECT
         CROSS JOIN process INDEXED BY process_owned ON process.owner = owners.owner AND process.due_at <= (SELECT now FROM common)
         WHERE owners.owner IS NOT NULL AND (process.deaths >= 2) = (SELECT alone FROM common)
         AND (process.kind, process.code) IN (SELECT given.kind, given.code FROM given)
-        AND NOT EXISTS (SELECT 1 FROM queue WHERE name = ' recovery' AND blocked_at IS NOT NULL)
+        AND NOT EXISTS (SELECT 1 FROM queue WHERE name = ' recovery' AND (blocked_at IS NOT NULL OR rate IS NOT NULL))
         ORDER BY process.due_at, process.id LIMIT (SELECT most FROM common)
     ))
 

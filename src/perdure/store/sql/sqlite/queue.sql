@@ -47,7 +47,7 @@ SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes, alone_de
     FROM owners CROSS JOIN process INDEXED BY process_owned ON process.owner = owners.owner AND process.due_at <= :now
     WHERE owners.owner IS NOT NULL AND process.kind = :kind AND (process.deaths >= 2) = :alone
     AND process.code IN (SELECT value FROM json_each(:codes))
-    AND NOT EXISTS (SELECT 1 FROM queue WHERE name = ' recovery' AND blocked_at IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM queue WHERE name = ' recovery' AND (blocked_at IS NOT NULL OR rate IS NOT NULL))
     ORDER BY process.due_at, process.id LIMIT :most
 )
 

@@ -1,10 +1,11 @@
 -- Claims of processes that are due, where no queue has limits.
 
--- Whether a person has paused automatic recovery. Declared costly, so that a claim calls it only where a lease has lapsed.
+-- Whether a person has paused automatic recovery, or has set its budget, which sweeps spend and claims do not. Declared
+-- costly, so that a claim calls it only where a lease has lapsed.
 CREATE OR REPLACE FUNCTION perdure.recovery_paused() RETURNS boolean LANGUAGE plpgsql STABLE COST 100000 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM perdure.queue q WHERE q.name = ' recovery' AND q.blocked_at IS NOT NULL);
+    RETURN EXISTS (SELECT FROM perdure.queue q WHERE q.name = ' recovery' AND (q.blocked_at IS NOT NULL OR q.rate IS NOT NULL));
 END
 $$;
 

@@ -1,0 +1,35 @@
+"""A note: what workers keep in the database for each other and for people, under a name, as JSON.
+
+Each change is written over the version that was read, so of two writers one wins. A note is knowledge about the work
+and never the work itself: one that is lost or cannot be read counts as none.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from msgspec import Struct, json
+
+from perdure.kernel.stored import MALFORMED
+
+ContentT = TypeVar("ContentT", bound=Struct)
+
+
+class Note(Struct, frozen=True, gc=False):
+    """One row of the table ``note``. ``changed_at`` is microseconds by the store's clock, ``content`` is JSON."""
+
+    name: str
+    version: int = 0
+    changed_at: int = 0
+    content: str = "{}"
+
+    def read(self, type: type[ContentT]) -> ContentT:
+        """The content; one that cannot be read is as it would be in a note that was never written."""
+        try:
+            return json.decode(self.content, type=type)
+        except MALFORMED:
+            return type()
+
+    def next(self, content: Struct, now: int) -> Note:
+        """The note with this content, as the version that follows this one."""
+        return Note(self.name, self.version + 1, now, json.encode(content).decode())
