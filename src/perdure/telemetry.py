@@ -56,7 +56,7 @@ COUNTERS = {
     "letters_overlooked": "processes found waiting although their signal has arrived: an old worker overlooked it",
     "records_unsound": "findings of the soundness check",
     "processes_unhosted": "processes due that no live worker hosts",
-    "processes_overloaded": "processes due for a minute that live workers host and have no room for",
+    "processes_overloaded": "processes due for a minute whose hosts are all busy, or whose queue is full or blocked",
     "queues_unpolled": "times that queued steps were found due for a minute in a queue that no live worker serves",
     "processes_set_back": "processes that a fail-over or a restored backup set back behind a state seen before",
     "clocks_put_back": "times that the clock of the store's machine was found put back: the store's time goes on ahead",

@@ -26,6 +26,8 @@ DONE: dict[str, tuple[str, ...]] = {
     "schedule": ("schedule", "ls"),
     "ps": ("ps",),
     "show": ("show", "failed"),
+    "explain": ("explain", "waits"),
+    "health": ("health",),
     "history": ("history", "waits"),
     "tree": ("tree", "waits"),
     "values": ("values", "waits"),
@@ -69,6 +71,8 @@ IMPOSSIBLE: dict[str, tuple[str, ...]] = {
 """A command line for each command that cannot be carried out on a database that is not there."""
 NO_DATABASE = {"completion", "policy"}
 """Commands that need none."""
+FINDS = {"health"}
+"""Commands that find that no worker lives here; what they end with is tried in test_explain.py."""
 SERVES = {"worker", "demo"}
 """Commands that run OS processes: what they end with is tried in test_worker.py and in the tests of the examples."""
 
@@ -100,7 +104,7 @@ def filled(sqlite_terminal: Terminal, working: Working) -> Terminal:
     return sqlite_terminal
 
 
-@pytest.mark.parametrize("verb", sorted(set(verbs()) - SERVES - {"call"}))
+@pytest.mark.parametrize("verb", sorted(set(verbs()) - SERVES - FINDS - {"call"}))
 def test_every_command_ends_with_0_when_it_is_done(filled: Terminal, verb: str) -> None:
     said = filled.bare(*DONE[verb]) if verb in NO_DATABASE else filled(*DONE[verb])
     assert (said.code, said.err) == (exit_code.DONE, "")

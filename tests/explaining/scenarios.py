@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from perdure import Engine, WorkerOptions, limits, receive, workflow
 from perdure.client.explaining.diagnosis import Diagnosis
 from perdure.clock import SECOND
-from perdure.kernel.commit import Commit
-from perdure.kernel.event import Event, EventType
-from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, Hang, Offer, WorkerRow
 from perdure.store.base import Store
 from perdure.store.sealed.codec import AesGcm
 from perdure.testing.clock import MovableMachine
-from perdure.testing.conformance import Trial
 from perdure.testing.faults import FaultyStore
 from tests.explaining import shop
 from tests.explaining.shop import (
@@ -59,9 +53,6 @@ class Place:
 Scenario = Callable[[Place], Awaitable[Told]]
 SCENARIOS: dict[Diagnosis, Scenario] = {}
 """With engines that work."""
-OnTrial = Callable[[Trial], Awaitable[Told]]
-TRIALS: dict[Diagnosis, OnTrial] = {}
-"""On a store whose time the test moves, and where nobody sweeps."""
 
 
 def of(cause: Diagnosis) -> Callable[[Scenario], Scenario]:
@@ -69,16 +60,6 @@ def of(cause: Diagnosis) -> Callable[[Scenario], Scenario]:
 
     def put(scenario: Scenario) -> Scenario:
         SCENARIOS[cause] = scenario
-        return scenario
-
-    return put
-
-
-def tried(cause: Diagnosis) -> Callable[[OnTrial], OnTrial]:
-    """The scenario of this cause, on a store alone."""
-
-    def put(scenario: OnTrial) -> OnTrial:
-        TRIALS[cause] = scenario
         return scenario
 
     return put
@@ -230,16 +211,6 @@ async def recovery_paused(place: Place) -> Told:
 # -- something is wrong with its worker --------------------------------------------------------------------------------
 
 
-@tried(Diagnosis.WORKER_LOST)
-async def worker_lost(trial: Trial) -> Told:
-    """Nobody sweeps here: the worker that would take it over is a row alone."""
-    dead = await trial.worker()
-    row = await trial.owned(dead)
-    await host(trial.store, row.kind, row.code)
-    assert await trial.store.retire(dead, None, died=True)
-    return on(trial), row.id.hex()
-
-
 @of(Diagnosis.CRASHES_ITS_WORKER)
 async def crashes_its_worker(place: Place) -> Told:
     """Three workers die while they hold it; each time the next one takes it over."""
@@ -296,14 +267,6 @@ async def retries_spent(place: Place) -> Told:
     return engine, handle.id
 
 
-@tried(Diagnosis.OVER_DEADLINE)
-async def over_deadline(trial: Trial) -> Told:
-    """No worker lives that would end it."""
-    row = await trial.started(deadline=await trial.time.now() + 5 * SECOND)
-    await trial.time.advance(10)
-    return on(trial), row.id.hex()
-
-
 @of(Diagnosis.WAITS_FOR_NOTHING)
 async def waits_for_nothing(place: Place) -> Told:
     engine, _ = await place.worker()
@@ -353,44 +316,6 @@ async def payload_unreadable(place: Place) -> Told:
     return worker, handle.id
 
 
-@tried(Diagnosis.RECORD_UNSOUND)
-async def record_unsound(trial: Trial) -> Told:
-    """A row that counts more events than its history has."""
-    row = await trial.owned(await trial.worker())
-    after = replace(row, version=row.version + 1, owner=None, due_at=await trial.time.now() + SECOND, events=9)
-    await trial.done(Commit(row.token, row.version, after))
-    return on(trial), row.id.hex()
-
-
-@tried(Diagnosis.NEWER_RECORD)
-async def newer_record(trial: Trial) -> Told:
-    """Parked by a worker that met an event of a type which it does not know."""
-    row = await trial.owned(await trial.worker())
-    failure = Failure("NewerRecord", "event 3 is of type 99, which this Perdure does not know").encode()
-    after = replace(
-        row, version=row.version + 1, token=row.token + 1, owner=None, status=Status.BROKEN, reminder=True, events=1,
-        due_at=await trial.time.now() + SECOND, error=failure,
-    )  # fmt: skip
-    parked = Event(1, 0, EventType.BROKEN, await trial.time.now(), payload=failure)
-    await trial.done(Commit(row.token, row.version, after, (parked,)))
-    return on(trial), row.id.hex()
-
-
-@tried(Diagnosis.CLOCK_JUMPED)
-async def clock_jumped(trial: Trial) -> Told:
-    """It sleeps, and the clock of the store's machine is put back by an hour."""
-    worker = await trial.worker()
-    row = await trial.owned(worker)
-    now = await trial.time.now()
-    after = replace(row, version=row.version + 1, owner=None, due_at=now + 60 * SECOND, awaiting="timer")
-    await trial.done(Commit(row.token, row.version, after))
-    await trial.time.advance(1)
-    await trial.beat(worker)
-    await trial.time.set_back(3600)
-    assert (await trial.beat(worker)).lead
-    return on(trial), row.id.hex()
-
-
 # -- it was stopped ----------------------------------------------------------------------------------------------------
 
 
@@ -412,8 +337,3 @@ async def set_back(place: Place) -> Told:
     store.backend.failover().set_back[row.id] = "it was set back, with the database, from version 3 to version 1"
     await until_row(engine, handle.id, lambda row: row.status is Status.HELD)
     return engine, handle.id
-
-
-def on(trial: Trial) -> Engine:
-    """A client on the store of a trial, which is open."""
-    return Engine(trial.store.url, store=trial.store)

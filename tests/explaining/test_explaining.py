@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Engine
+from perdure import Engine, Search, Status
 from perdure.cli.app import app
+from perdure.client.explaining.causes import ALIKE
 from perdure.client.explaining.diagnosis import GOES_ON, MEANINGS, Diagnosis
 from perdure.client.explaining.explanation import Explanation
 from perdure.kernel.diagnosis import NextMover
+from perdure.kernel.event import EventType
 from perdure.testing.conformance import Ground, Trial
-from tests.explaining.scenarios import SCENARIOS, TRIALS, Place
-from tests.runtime.conftest import Open
+from tests.explaining import shop
+from tests.explaining.scenarios import SCENARIOS, Place, at_rest
+from tests.explaining.trials import TRIALS
+from tests.runtime.conftest import A_MOMENT, LIMIT, Open, lose, until_row
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
 
@@ -81,3 +86,68 @@ async def test_each_cause_is_named_on_a_store_whose_time_is_moved(trial: Trial, 
 def test_no_cause_is_without_a_scenario_and_a_meaning() -> None:
     assert set(SCENARIOS) | set(TRIALS) == set(Diagnosis) == set(MEANINGS)
     assert not set(SCENARIOS) & set(TRIALS)
+
+
+async def test_the_cause_of_a_grandchild_that_stands_still_is_named_with_its_grandparent(place: Place) -> None:
+    engine, _ = await place.worker()
+    handle = await engine.start(shop.grandparent, "forgets")
+    await until_rests(engine, "forgetful")
+    await until_rests(engine, "family")
+    await at_rest(engine, handle.id, "child family")
+    found = await engine.explain(handle.id)
+    assert found.cause is Diagnosis.WAITS_FOR_CHILD and found.stands_still
+    assert found.child is not None and found.child.cause is Diagnosis.WAITS_FOR_CHILD
+    assert found.child.child is not None and found.child.child.cause is Diagnosis.WAITS_FOR_NOTHING
+    assert any("1 children and queued steps" in line for line in found.evidence)
+
+
+async def until_rests(engine: Engine, kind: str) -> None:
+    """Wait until the process of this kind waits for something."""
+    while not [one for one in await engine.store.search(Search(kind=kind)) if one.owner is None and one.awaiting]:
+        await asyncio.sleep(A_MOMENT)
+
+
+async def test_many_that_wait_for_the_same_step_say_that_what_it_calls_is_down(place: Place) -> None:
+    engine, _ = await place.worker()
+    handles = [await engine.start(shop.faltering, f"{number}") for number in range(ALIKE)]
+    for handle in handles:
+        await at_rest(engine, handle.id, "step falter")
+    found = await engine.explain(handles[0].id)
+    assert found.cause is Diagnosis.DEPENDENCY_DOWN
+    assert any("5 of 5 such processes" in line for line in found.evidence)
+    assert found.mover is NextMover.TIMER and found.next_at is not None
+
+
+async def until_told(engine: Engine, id: str) -> None:
+    """Wait until it is written which step begins."""
+    async with asyncio.timeout(LIMIT):
+        while not [one for one in await engine.process(id).history() if one.type is EventType.ATTEMPT_BEGUN]:
+            await asyncio.sleep(A_MOMENT)
+
+
+async def test_it_is_known_which_step_ran_at_each_death_of_a_suspects_worker(place: Place) -> None:
+    engine, id = await SCENARIOS[Diagnosis.CRASHES_ITS_WORKER](place)
+    row = await engine.row(id)
+    suspect, store = await place.worker(alone=True)
+    await until_row(suspect, id, lambda row: row.owner == suspect.worker.incarnation.id)  # type: ignore[union-attr]
+    await until_told(engine, id)
+    await lose(suspect, store)
+    await place.opened(work=True, workflows=[shop.sleeping])
+    await until_row(engine, id, lambda now: now.deaths + now.alone_deaths > row.deaths + row.alone_deaths)
+    found = await engine.explain(id)
+    assert found.cause is Diagnosis.CRASHES_ITS_WORKER
+    died = [line for line in found.evidence if " died at " in line]
+    assert len(died) == 3 and "step wait_at_gate:" in died[-1] and "ran then" in died[-1]
+    assert "it had recorded no step by then" in died[0]
+
+
+async def test_a_process_that_a_running_operation_comes_to_is_moved_by_the_operation(place: Place) -> None:
+    engine, id = await SCENARIOS[Diagnosis.RETRIES_SPENT](place)
+    client = await place.client()
+    await (await place.worker())[0].close(0)
+    assert (await client.explain(id)).mover is NextMover.PERSON
+    operation = await engine.operations.start("retry", "kind = refused", canary=1, watch=3600)
+    await until_row(engine, operation.id, lambda row: b"watching the canary" in (row.state or b""))
+    other = await engine.start(shop.refused, "B")
+    await until_row(engine, other.id, lambda row: row.status is Status.FAILED)
+    assert (await client.explain(other.id)).mover is NextMover.PERSON, "it has failed since the operation began"

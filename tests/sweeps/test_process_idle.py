@@ -36,6 +36,7 @@ async def test_an_idle_process_is_looked_at_again_about_a_day_later(watch: Watch
     assert (after.status, after.reminder) == (Status.RUNNING, True)
     assert after.due_at is not None
     assert 0.8 * DAY <= (after.due_at - now) / SECOND <= 1.2 * DAY
+    assert after.changed_at == row.changed_at, "to be looked at is no change: since when it waits does not move"
     assert await watch.untouched(neighbours)
     assert await process_idle.sweep(context) == 0
 

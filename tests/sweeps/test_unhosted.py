@@ -7,9 +7,13 @@ from functools import partial
 import pytest
 
 from perdure import limits
+from perdure.clock import SECOND
 from perdure.kernel.queue import Queue
+from perdure.kernel.worker import Offer, WorkerRow
 from perdure.runtime.sweeps import unhosted
 from tests.sweeps.watch import Watch, order
+
+PAIRS = (("order", "1"), ("@bank", ""), ("forgotten", "1"))
 
 
 async def test_processes_that_nobody_hosts_are_reported_by_kind_and_version_and_not_touched(watch: Watch) -> None:
@@ -33,7 +37,8 @@ async def test_tasks_that_wait_in_a_queue_that_nobody_serves_are_reported_by_its
     assert await unhosted.sweep(context, known) == 3
     labelled, plain = sorted((finding.text for finding in watch.found), key=lambda text: "till-3" not in text)
     assert "2 steps have been due in queue 'bank' for over a minute" in plain
-    assert "perdure worker MODULE --queues bank, or one more" in plain
+    assert plain.endswith("no live worker serves it; start one that does: perdure worker MODULE --queues bank")
+    assert context.telemetry.counters["queues_unpolled"] == 1, "two labels of one queue"
     assert "1 steps have been due in queue 'bank' on a worker with the label 'till-3'" in labelled
     assert "--queues bank --labels till-3" in labelled
     assert await watch.untouched(rows)
@@ -47,11 +52,27 @@ async def test_tasks_that_a_full_or_blocked_queue_keeps_are_reported_as_that(wat
     await watch.trial.owned(await watch.trial.worker(), kind="@till")
     rows = [await watch.trial.started(kind=kind) for kind in ("@bank", "@till", "@till")]
     await watch.passed(61)
-    assert await unhosted.sweep(context, known) == 3
+    assert await unhosted.sweep(context, known) == 0
+    assert context.telemetry.counters["processes_overloaded"] == 3
     full, closed = sorted((finding.text for finding in watch.found), key=lambda text: "blocked" in text)
     assert "1 steps have been due for over a minute: queue bank is blocked by ana: no money" in closed
     assert "2 steps have been due for over a minute: queue till is full (1 of 1)" in full
     assert await watch.untouched(rows)
+
+
+async def test_what_live_workers_host_and_do_not_take_is_told_as_overload_and_not_as_unhosted(watch: Watch) -> None:
+    context, known = await watch.context(order), unhosted.Known()
+    offer = Offer(frozenset({("order", "1"), ("@bank", "")})).encode()
+    await watch.passed(61)
+    busy, task, _ = [await watch.trial.started(kind=kind, code=code) for kind, code in PAIRS]
+    await watch.passed(61)
+    await watch.store.enlist(WorkerRow(b"w" * 16, "busy:1", offer), 3600 * SECOND)
+    assert await unhosted.sweep(context, known) == 1
+    assert context.telemetry.counters["processes_overloaded"] == 2
+    texts = {finding.subject: finding.text for finding in watch.found}
+    assert "the 1 live workers that host it are all busy; start one more" in texts[busy.id]
+    assert "the 1 live workers that serve it are all busy" in texts[task.id]
+    assert sum("no live worker hosts it" in text for text in texts.values()) == 1
 
 
 async def test_a_process_is_counted_once_however_often_it_is_found(watch: Watch) -> None:

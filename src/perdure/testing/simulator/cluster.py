@@ -24,6 +24,7 @@ from perdure.testing.simulator.log import Log
 from perdure.testing.simulator.loop import SimLoop
 from perdure.testing.simulator.machine import WallClock
 from perdure.testing.simulator.monitor import Monitor
+from perdure.testing.simulator.movers import Movers
 from perdure.testing.simulator.node import Node
 from perdure.testing.simulator.server import Server
 from perdure.testing.simulator.stillness import Stillness
@@ -63,6 +64,7 @@ class Cluster:
         self.monitor = Monitor(loop, self.server, self.wall, self.log)
         self.server.monitor = self.monitor
         self.monitor.stillness = Stillness(self)
+        self.monitor.movers = Movers(self)
         self.storm = Storm(self)
         self.server.unseat = self.storm.hit
         self.nodes: list[Node] = []

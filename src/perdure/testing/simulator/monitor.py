@@ -41,6 +41,13 @@ class Known(Struct):
     events: list[Event]
 
 
+class LookingLaw(Protocol):
+    """A law that looks at all rows now and then."""
+
+    def look(self, mark: int) -> None:
+        """A transaction has been made; ``mark`` is the store's time."""
+
+
 class StandingLaw(Protocol):
     """A law with a memory of its own, told of each transaction."""
 
@@ -70,6 +77,7 @@ class Monitor:
         self.events: Counter[str] = Counter()
         self.lost: dict[bytes, Loss] = {}
         self.stillness: StandingLaw | None = None
+        self.movers: LookingLaw | None = None
         self.leases: dict[bytes, dict[bytes, int]] = {}
         self.strange: set[bytes] = set()
         self.noted: Callable[[Process, Event], None] = lambda process, event: None
@@ -96,6 +104,8 @@ class Monitor:
             self._taken(connection, [one for one in taken if one is not None])
             if self.stillness is not None:
                 self.stillness.look(connection.one("clock_mark")[0])
+            if self.movers is not None:
+                self.movers.look(connection.one("clock_mark")[0])
         except Violation as violation:
             self.loop.fail(violation)
 
