@@ -1,4 +1,4 @@
-"""Parcels whose rows are damaged by hand while they rest: a check run finds each fault, in any weather, and mends it."""
+"""Parcels whose rows are damaged by hand at rest: a check run finds each fault and mends it, in any weather."""
 
 from __future__ import annotations
 
