@@ -22,6 +22,7 @@ APART = (
     "core_breakers:outages",
     "core_callers:offices",
     "core_changes:meddling",
+    "core_checks:repairs",
     "core_damage:damaging",
     "core_failover:failing_over",
     "core_debounce:issues",

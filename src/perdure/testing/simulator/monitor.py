@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.kernel.check import CHECKS, Record, detected, is_foreign
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import ANSWERS, Event
@@ -237,7 +238,7 @@ class Monitor:
         return [self.known[id].process for id in sorted(self.known)]
 
     def end(self) -> None:
-        """When all has come to rest: everything is read once more, and the database checks itself."""
+        """When all rests: everything is read once more, the database checks itself, and the checks find nothing."""
         connection = self.server.connection
         if connection is None:
             return
@@ -248,6 +249,8 @@ class Monitor:
         if stored != len(self.known):
             raise Violation("accepted_is_kept", f"{len(self.known)} processes were stored, {stored} are there")
         now = self._timekeeper.latest(self.loop.now, connection.one("clock_mark")[0])
+        kin = {id: known.process for id, known in self.known.items()}
+        workers = frozenset(id for (id,) in connection.raw.execute("SELECT id FROM worker").fetchall())
         for id in sorted(self.known):
             process = _row(connection, id)
             if process != self.known[id].process:
@@ -260,8 +263,13 @@ class Monitor:
                 pruned = run < process.run - 1 and all(event.type in ANSWERS for event in events)
                 if not pruned and [event.number for event in events] != list(range(1, len(events) + 1)):
                     raise self.violation("history_is_gapless", process, f"run {run} has gaps")
-            for finding in unsound(process, _events(connection, process, 0), _messages(connection, id), now):
+            run_of_now, inbox = _events(connection, process, 0), _messages(connection, id)
+            for finding in unsound(process, run_of_now, inbox, now):
                 raise self.violation(finding.law, process, finding.text)
+            if not is_foreign(process, run_of_now, inbox):
+                record = Record(process, tuple(run_of_now), tuple(inbox), now, kin, workers)
+                for finding in detected(CHECKS, record):
+                    raise self.violation(finding.law, process, finding.text)
 
 
 def _row(connection: Connection, id: bytes) -> Process | None:
