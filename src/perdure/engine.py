@@ -17,6 +17,7 @@ from perdure.authoring.schedule.machine import ScheduleMachine
 from perdure.authoring.step_policies import StepPolicies
 from perdure.authoring.webhook import webhook
 from perdure.authoring.workflow import Workflow
+from perdure.client import validation
 from perdure.client.client import Client
 from perdure.client.handle import Handle
 from perdure.client.in_transaction import (
@@ -35,6 +36,8 @@ from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.policy import Policies
 from perdure.kernel.process import Process
 from perdure.logs import logger
+from perdure.rehearsal.rehearser import Rehearser, of_store
+from perdure.rehearsal.report import Rehearsal
 from perdure.runtime.alerts import OnAlert
 from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
@@ -239,6 +242,18 @@ class Engine(Client):
         figures["in_hand"] = 0 if self.worker is None else self.worker.busy
         figures["clock_ahead_seconds"] = 0.0 if self.worker is None else self.worker.heartbeat.lead / SECOND
         return figures
+
+    async def rehearse(self, where: str = "", *, kind: str | None = None, version: str | None = None) -> Rehearsal:
+        """Replay stored processes against the code of this engine's workflows: which would not fit, where, and why.
+
+        No step runs, nothing is sent, and the database is only read. ``where`` is a query; without a status in it,
+        processes that have not ended are rehearsed, and never queued steps. With a ``version`` each is rehearsed with
+        the code of that version, whichever it has: would it fit if it were moved there? Raises InvalidInput,
+        StoreUnavailable.
+        """
+        validation.outside_a_turn()
+        rehearser = Rehearser(self.registry, self._policies, version)
+        return await of_store(self.store, rehearser, where, kind=kind)
 
     # -- in a transaction of the caller's own --------------------------------------------------------------------
 

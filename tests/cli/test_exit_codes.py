@@ -37,6 +37,9 @@ DONE: dict[str, tuple[str, ...]] = {
     "failures": ("failures",),
     "operation": ("operation", "ls"),
     "check": ("check", "findings"),
+    "rehearse": ("rehearse", "tests.cli.till", "tests.cli.purse"),
+    "export": ("export",),
+    "import": ("import", "/dev/null"),
     "retry": ("retry", "failed"),
     "hold": ("hold", "waits"),
     "resume": ("resume", "held"),
@@ -147,6 +150,10 @@ def test_every_command_that_is_used_wrongly_ends_with_2(sqlite_terminal: Termina
         ("worker", "tests.cli.till", "--workers", "0"),
         ("worker", "tests.cli.till", "--lease", "1", "--beat", "0.9"),
         ("ps", "--url", "mysql://localhost/shop"),
+        ("rehearse", "tests.cli.till", "--where", "colour = red"),
+        ("rehearse", "tests.cli.till", "--file", "nowhere.jsonl"),
+        ("export", "--redact", "colour"),
+        ("import", "nowhere.jsonl"),
     ],
 )
 def test_a_value_that_does_not_fit_is_wrong_usage(filled: Terminal, words: tuple[str, ...]) -> None:

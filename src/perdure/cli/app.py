@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from cyclopts import App, CycloptsError, Group
 
-from perdure.cli import commands, exit_code, inspect, removal, worker
+from perdure.cli import archive, commands, exit_code, inspect, removal, worker
 from perdure.cli.breaker import breaker
 from perdure.cli.check import check
 from perdure.cli.commands import call
@@ -24,6 +24,7 @@ from perdure.cli.operation import operation
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
 from perdure.cli.queue import queue
+from perdure.cli.rehearsal import rehearse
 from perdure.cli.schedule import schedule
 from perdure.cli.start import start
 from perdure.cli.stream import stream
@@ -93,8 +94,19 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         removal.rm,
         removal.key,
     ),
-    "Running": (worker.worker, worker.demo, policy),
-    "Database": (worker.migrate, queue, breaker, leader, schedule, stream, recovery, clock),
+    "Running": (worker.worker, worker.demo, rehearse, policy),
+    "Database": (
+        worker.migrate,
+        archive.export,
+        archive.import_,
+        queue,
+        breaker,
+        leader,
+        schedule,
+        stream,
+        recovery,
+        clock,
+    ),
     "Program": (completion,),
 }
 for place, (title, verbs) in enumerate(GROUPS.items()):

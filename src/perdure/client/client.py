@@ -15,6 +15,7 @@ from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, spli
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.answers import Answers
+from perdure.client.archive import Archive
 from perdure.client.breakers import Breakers
 from perdure.client.checks import Checks
 from perdure.client.clock import Timekeeping
@@ -62,9 +63,10 @@ R = TypeVar("R")
 class Client(Explaining):
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
-    The verbs for a single process are methods of its handle; those for schedules, operations, checks, event streams,
-    queues, circuit breakers, automatic recovery and the store's clock are methods of ``schedules``, ``operations``,
-    ``checks``, ``streams``, ``queues``, ``breakers``, ``recovery`` and ``clock``.
+    The verbs for a single process are methods of its handle; those for schedules, operations, checks, exports and
+    imports, event streams, queues, circuit breakers, automatic recovery and the store's clock are methods of
+    ``schedules``, ``operations``, ``checks``, ``archive``, ``streams``, ``queues``, ``breakers``, ``recovery`` and
+    ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -88,6 +90,7 @@ class Client(Explaining):
         self.schedules = Schedules(self)
         self.operations = Operations(self)
         self.checks = Checks(self)
+        self.archive = Archive(self)
         self.reply_addresses = ReplyAddresses(self)
         self.local: LocalWorker = local or NoWorker()
         self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local, registry)

@@ -28,7 +28,7 @@ class Finder:
     def __init__(self, store: Store, search: Search, where: str, *, asks: bool = False) -> None:
         self.store = store
         self.query = parsed(where)
-        fields = _fields(self.query)
+        fields = fields_of(self.query)
         self.search = narrowed(replace(search, tasks=search.tasks or "queue" in fields), self.query)
         self._asks = asks or not ASKED.isdisjoint(fields)
 
@@ -66,12 +66,13 @@ class Finder:
         return [Candidate(row, now, workers, queues) for row in page]
 
 
-def _fields(query: Query) -> set[str]:
+def fields_of(query: Query) -> set[str]:
+    """The names of the fields that a query asks for."""
     match query:
         case Every(parts) | Either(parts):
-            return set().union(*map(_fields, parts))
+            return set().union(*map(fields_of, parts))
         case Not(part):
-            return _fields(part)
+            return fields_of(part)
     return {query.field.name}
 
 

@@ -1,0 +1,108 @@
+"""Export and import at the terminal: processes as lines of JSON, kept, moved, or rehearsed elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from cyclopts import Parameter
+
+from perdure.cli import exit_code, output
+from perdure.cli.options import DEFAULT_URL, Json, Switch, Url, connected
+from perdure.client.archive import Imported
+from perdure.errors import InvalidInput
+
+Redacted = Annotated[list[str] | None, Parameter(name="--redact", negative="")]
+_SHOWN = 20
+
+
+async def export(
+    where: str = "",
+    *,
+    kind: str | None = None,
+    redact: Redacted = None,
+    former: Switch = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Write processes to the output, each with its history as a line of JSON.
+
+    Children for which one waits follow it. What cannot be opened, since
+    $PERDURE_SEAL names no codecs, is written sealed; everything else is
+    written open: redact what must not leave the database.
+
+    Parameters
+    ----------
+    where
+        Only processes that fit this query: "kind = order and age < 2d".
+    kind
+        Only processes of this kind.
+    redact
+        Replace texts and numbers of these parts: input, result, error, state, progress, events, messages, attributes or
+        attributes.card; several with commas.
+    former
+        Write the events of former runs too.
+    """
+    parts = [part for text in redact or () for part in text.split(",")]
+    async with connected(url) as engine:
+        lines = engine.archive.export(where, kind=kind, redact=parts, former=former)
+        async for line in lines:
+            _write(line)
+
+
+async def import_(file: str, *, copy: str | None = None, json: Json = False, url: Url = DEFAULT_URL) -> int:
+    """Take over the processes that perdure export has written.
+
+    Each keeps its id, and is taken once however often the file is imported.
+    Ended ones stay ended; the others go on here.
+
+    Parameters
+    ----------
+    file
+        The file, or - for the input.
+    copy
+        Make forks of unfinished processes, with new ids that follow from this name.
+    """
+    with _opened(file) as lines:
+        async with connected(url) as engine:
+            found = await engine.archive.load(lines, copy=copy)
+    if json:
+        output.show_json(found)
+    else:
+        _show(found)
+    return exit_code.DONE if found.complete else exit_code.FAILED
+
+
+def _write(line: bytes) -> None:
+    """Write a line as it is, whatever the terminal's encoding: its digest counts its bytes."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.buffer.write(line)
+    else:
+        sys.stdout.write(line.decode())
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with Path(file).open("rb") as lines:
+            yield lines
+    except OSError as error:
+        raise InvalidInput(f"cannot read {file!r:.200}: {error.strerror}; give a file of `perdure export`") from None
+
+
+def _show(found: Imported) -> None:
+    output.show(f"{found.taken:,} processes taken, {found.there:,} were here already")
+    for one in found.refused[:_SHOWN]:
+        output.show(f"line {one.line} refused{one.process and f' (process {one.process})'}: {one.why}")
+    if len(found.refused) > _SHOWN:
+        output.show(f"{len(found.refused):,} lines were refused, {_SHOWN} of them are shown; --json shows all")
+    for id in found.waiting[:_SHOWN]:
+        output.show(f"process {id} waits for a child that is not here: export it with its children, and import that")
+    if len(found.waiting) > _SHOWN:
+        output.show(f"{len(found.waiting):,} processes wait for children that are not here; --json shows all")

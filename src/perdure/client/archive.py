@@ -1,0 +1,271 @@
+"""The archive: processes are written to lines of JSON, and taken over from them, also into another database.
+
+An import may be broken off anywhere and begun again: a process has the same id there, so that it is taken over once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.client import validation
+from perdure.client.finding.finder import Finder
+from perdure.client.snapshot import Snapshot, snapshot, snapshots
+from perdure.clock import microseconds
+from perdure.errors import IllegalMove, PerdureError, StoreUnavailable
+from perdure.futures import asked
+from perdure.kernel import archive, child, fork, redaction
+from perdure.kernel.admission import open_children, start_of
+from perdure.kernel.archive import Archived
+from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.kernel.event import Event
+from perdure.kernel.names import check_name, id_text
+from perdure.kernel.process import Process
+from perdure.kernel.redaction import Redact
+from perdure.kernel.transition import Sender
+from perdure.store.base import Search, Store
+
+if TYPE_CHECKING:
+    from perdure.client.client import Client
+
+AT_ONCE = 100
+"""How many lines are taken over together."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotImported:
+    """A line of which nothing was taken over, and ``why``. ``process`` is the id in it, empty if it is damaged."""
+
+    line: int
+    process: str
+    why: str
+
+
+@dataclass(slots=True)
+class Imported:
+    """What has become of the lines of an import.
+
+    ``taken`` processes are new here, ``there`` were here already, from an import before. ``refused`` are the other
+    lines. ``waiting`` are ids of processes that wait for a child which is not here: import that, too.
+    """
+
+    taken: int = 0
+    there: int = 0
+    refused: list[NotImported] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every line is here now, and nothing waits for what is not."""
+        return not (self.refused or self.waiting)
+
+
+class Archive:
+    """Processes as lines of JSON: ``engine.archive``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def export(
+        self,
+        where: str = "",
+        *,
+        kind: str | None = None,
+        redact: Iterable[str] = (),
+        redact_with: Redact | None = None,
+        former: bool = False,
+    ) -> AsyncIterator[bytes]:
+        """Give the processes that fit a query, each as one line, newest first; see ``perdure export``.
+
+        Each is as it was at one commit. The children for which one waits follow it, whether they fit or not. ``redact``
+        names parts whose texts and numbers are replaced: ``["input", "attributes.card"]``; ``redact_with`` is called
+        for each with its name and value instead, and returns the value to be written. With ``former`` the events of
+        former runs are written too. What this program cannot open is written sealed. Raises InvalidInput,
+        StoreUnavailable.
+        """
+        validation.outside_a_turn()
+        parts = redaction.checked(redact)
+        exporter = _Exporter(self._client.store, Finder(self._client.store, Search(kind=kind), where))
+        async for one in exporter.found():
+            record = archive.record_of(one.process, one.events, one.messages)
+            if former and one.process.run > 1:
+                record = replace(record, former=await _former(self._client.store, one.process))
+            yield archive.written(redaction.redacted(record, parts, redact_with))
+
+    async def load(self, lines: Iterable[bytes] | AsyncIterable[bytes], *, copy: str | None = None) -> Imported:
+        """Take over the processes of an export, each under its own id, those that are here already only once.
+
+        Ended ones stay ended; a held or broken one waits for a person; the others go on, so hold them before the export
+        where they would go on twice. With ``copy`` unfinished ones become forks of the same past, under new ids that
+        follow from that name: the same copy is made once. A line that is damaged, or clashes with what is here, is
+        refused as a whole, and the others are taken. Raises InvalidInput (InvalidKey), StoreUnavailable.
+        """
+        validation.outside_a_turn()
+        if copy is not None:
+            check_name(copy, "the name of the copy")
+        importer = _Importer(self._client, copy)
+        portion: list[Archived] = []
+        number = 0
+        async for line in _awaited(lines):
+            number += 1
+            one = importer.read(line, number)
+            if one is not None:
+                portion.append(one)
+            if len(portion) == AT_ONCE:
+                await importer.take(portion)
+                portion = []
+        await importer.take(portion)
+        await importer.settle()
+        return importer.outcome
+
+
+async def _awaited(lines: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(lines, AsyncIterable):
+        async for line in lines:
+            yield line
+    else:
+        for line in lines:
+            yield line
+
+
+async def _former(store: Store, row: Process) -> dict[str, list[archive.StoredEvent]]:
+    """The events of the former runs that are kept."""
+    runs: dict[str, list[archive.StoredEvent]] = {}
+    for run in range(row.run - 1, 0, -1):
+        events: list[Event] = []
+        while page := await store.history(row.id, run, after=len(events), limit=limits.LIST_ROWS):
+            events += page
+        if not events:
+            break  # retention removes the oldest runs first
+        runs[str(run)] = archive.stored(events)
+    return runs
+
+
+class _Exporter:
+    """Finds what is to be exported: what fits the query, and the children for which it waits; each once."""
+
+    def __init__(self, store: Store, finder: Finder) -> None:
+        self._store = store
+        self._finder = finder
+        self._kin: set[bytes] = set()
+
+    async def found(self) -> AsyncIterator[Snapshot]:
+        async for portion in snapshots(self._store, self._finder):
+            for one in portion:
+                async for each in self._family(one):
+                    yield each
+
+    async def _family(self, first: Snapshot) -> AsyncIterator[Snapshot]:
+        waiting = [first]
+        while waiting:
+            one = waiting.pop()
+            if one.process.id in self._kin:
+                continue
+            if one.process.parent is not None:  # it may be found a second time, by its parent
+                self._kin.add(one.process.id)
+            yield one
+            if not one.process.final:
+                waiting += await self._children(one)
+
+    async def _children(self, parent: Snapshot) -> list[Snapshot]:
+        ids = [id for id in open_children(parent.events) if id not in self._kin]
+        found: list[Snapshot] = []
+        for first in range(0, len(ids), limits.LIST_ROWS):
+            portion = tuple(ids[first : first + limits.LIST_ROWS])
+            for row in await self._store.search(Search(ids=portion, limit=len(portion))):
+                one = await snapshot(self._store, row)
+                found += [] if one is None else [one]
+        return found
+
+
+class _Importer:
+    """Takes over one line after another."""
+
+    def __init__(self, client: Client, copy: str | None) -> None:
+        self._client = client
+        self._copy = copy
+        self._parents: dict[bytes, tuple[bytes, ...]] = {}
+        self.outcome = Imported()
+
+    def read(self, line: bytes, number: int) -> Archived | None:
+        """What a line holds; a damaged one is noted."""
+        try:
+            return archive.read(line, number)
+        except PerdureError as error:
+            self.outcome.refused.append(NotImported(number, "", str(error)))
+            return None
+
+    async def take(self, portion: Sequence[Archived]) -> None:
+        """Take over what is not here yet."""
+        store, now = self._client.store, await self._client.store.now()
+        starts = [(one, start) for one in portion if (start := self._start(one, now)) is not None]
+        ids = tuple(start.process.id for _, start in starts)
+        there = {row.id: row for row in await store.search(Search(ids=ids, limit=len(ids)))} if ids else {}
+        fresh = [(one, start) for one, start in starts if self._is_new(one, start, there)]
+        answers = await asyncio.gather(*(asked(self._client.doors.start, start) for _, start in fresh))
+        # If we die here these processes are stored: the next import finds them by their ids.
+        for (one, start), answer in zip(fresh, answers, strict=True):
+            self._answered(one, start, answer)
+
+    def _start(self, one: Archived, now: int) -> Start | None:
+        try:
+            idle_at = now + microseconds(limits.IDLE_CHECK_SECONDS)
+            return start_of(one, now=now, idle_at=idle_at) if self._copy is None else self._copied(one, now)
+        except PerdureError as error:
+            self._refuse(one, str(error))
+            return None
+
+    def _copied(self, one: Archived, now: int) -> Start:
+        if one.process.final:
+            raise IllegalMove("it has ended: only a process that goes on is copied; import it under its own id")
+        start_of(one, now=now, idle_at=now)  # it is refused for the same reasons
+        row, name = one.process, f"{id_text(one.process.id)} {self._copy}"
+        chance = blake2b(name.encode(), digest_size=10, person=b"copy").digest()
+        id = bytes((*row.id[:6], 0x70 | chance[0] & 0x0F, chance[1], 0x80 | chance[2] & 0x3F, *chance[3:]))
+        sender = Sender(why=f"copied by an import as {self._copy}", origin="import")
+        return fork.forked(row, one.events, one.messages, None, sender, id=id, key=row.key, code=row.code, now=now)
+
+    def _is_new(self, one: Archived, start: Start, there: Mapping[bytes, Process]) -> bool:
+        row = there.get(start.process.id)
+        if row is None:
+            return True
+        if (row.kind, row.created_at or 0) != (start.process.kind, start.process.created_at or row.created_at):
+            self._refuse(one, f"the id {id_text(row.id)} belongs to another process here, of kind {row.kind!r}")
+        else:
+            self.outcome.there += 1
+            self._remember(one, start)
+        return False
+
+    def _answered(self, one: Archived, start: Start, answer: StartAnswer) -> None:
+        if answer.verdict is StartVerdict.CREATED and answer.id == start.process.id:
+            self.outcome.taken += 1
+            self._remember(one, start)
+        elif answer.verdict is StartVerdict.REFUSED:
+            raise StoreUnavailable("another worker took this one for dead and ended it; import the file again")
+        else:
+            key, holder = start.process.key, id_text(answer.id)
+            self._refuse(one, f"its key {key!r} belongs to process {holder} here; remove that, or release its key")
+
+    def _refuse(self, one: Archived, why: str) -> None:
+        self.outcome.refused.append(NotImported(one.line, id_text(one.process.id), why))
+
+    def _remember(self, one: Archived, start: Start) -> None:
+        """A copy starts its children anew; any other process waits for those that it had."""
+        if self._copy is None and not start.process.final and (children := open_children(start.events)):
+            self._parents[start.process.id] = tuple(children)
+
+    async def settle(self) -> None:
+        """Tell parents of children that had ended before the parent was here; note those that wait for nobody."""
+        for parent, children in self._parents.items():
+            rows = await self._client.store.search(Search(ids=children, limit=len(children)))
+            answers = [answer for row in rows if row.parent == parent for answer in child.answer(row)]
+            # If we die here the answer is sent again by the next import: it is known by the child's id.
+            await asyncio.gather(*(self._client.parts.sent(answer) for answer in answers))
+            if len(rows) < len(children):
+                self.outcome.waiting.append(id_text(parent))

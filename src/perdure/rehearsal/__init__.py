@@ -1,0 +1,1 @@
+"""Rehearsals: stored histories are replayed against the code at hand, without any effect."""
