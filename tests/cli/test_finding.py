@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from rich.console import Console
 
 from perdure import Engine, ProcessFailed, Search
+from perdure.authoring.operation.plan import OperationStatus
+from perdure.cli.operation import _progress
 from tests.cli import till
 from tests.cli.conftest import Working
 from tests.cli.terminal import Terminal
@@ -70,3 +73,48 @@ def test_an_operation_is_previewed_started_and_looked_at(terminal: Terminal, wor
     assert terminal("operation", "ls").has(id, "done 2")
     assert terminal("operation", "pause", id).code == 1, "it has ended"
     assert terminal("operation", "start", "retyr", query).code == 2
+
+
+def test_an_operation_is_taken_back_and_watched(terminal: Terminal, working: Working) -> None:
+    working(some)
+    id = ""
+
+    async def held(engine: Engine) -> None:
+        nonlocal id
+        operation = await engine.operations.start("hold", "kind = approval", watch=0)
+        id = operation.id
+        assert (await operation.result(10)).done == 1
+
+    working(held)
+    assert terminal("operation", "show", id, "--watch").has("done", "1 of 1 processes")
+    assert terminal("operation", "undo", id, "--dry-run").has("undo: 1 processes")
+    assert terminal("operation", "undo", id, "--dry-run", "--json").json["would"] == 1
+    undo = terminal("operation", "undo", id, "--why", "the wrong one").out.split()[2].rstrip(";")
+
+    async def ended(engine: Engine) -> None:
+        assert (await engine.operations.handle(undo).result(10)).done == 1
+
+    working(ended)
+    assert terminal("operation", "undo", undo).code == 1, "an undo is not taken back"
+
+
+def test_a_bar_fits_into_eighty_columns() -> None:
+    console = Console(width=80)
+    for phase in ("running", "watching the canary"):
+        with console.capture() as captured:
+            console.print(_progress(OperationStatus(phase, done=99_999, planned=100_000)))
+        [line] = captured.get().splitlines()
+        assert phase in line and "99,999/100,000" in line
+
+
+def test_what_a_verb_needs_is_given_at_the_terminal(terminal: Terminal, working: Working) -> None:
+    working(some)
+    query = "kind = refusal"
+    for verb, given in {
+        "edit-input": ("--value", '["other"]', "--restart"),
+        "remove": ("--force",),
+        "restart": (),
+    }.items():
+        assert terminal("operation", "start", verb, query, *given, "--dry-run").has(f"{verb}: 2 processes")
+    said = terminal("operation", "start", "skip", query, "--dry-run")
+    assert said.code == 2 and "needs a step" in said.err

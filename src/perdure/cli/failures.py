@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+
 from rich.text import Text
 
 from perdure.cli import output, text
 from perdure.cli.database import warn
 from perdure.cli.options import DEFAULT_URL, Json, Url, connected, present
 from perdure.cli.rows import Rows
+from perdure.engine import Engine
+
+
+@asynccontextmanager
+async def looking(url: str) -> AsyncIterator[tuple[Engine, datetime]]:
+    """An engine for a look at the database, and the present time; if recovery is paused, that is said."""
+    async with connected(url) as engine:
+        now = await present(engine)
+        await warn(engine)
+        yield engine, now
 
 
 async def failures(
@@ -28,9 +42,7 @@ async def failures(
     limit
         How many lines to show.
     """
-    async with connected(url) as engine:
-        now = await present(engine)
-        await warn(engine)
+    async with looking(url) as (engine, now):
         found = await engine.failures(where, kind=kind)
         if json:
             output.show_json(found)
@@ -62,9 +74,7 @@ async def board(where: str = "", *, kind: str | None = None, json: Json = False,
     kind
         Only processes of this kind.
     """
-    async with connected(url) as engine:
-        now = await present(engine)
-        await warn(engine)
+    async with looking(url) as (engine, now):
         found = await engine.board(where, kind=kind)
         if json:
             output.show_json(found)

@@ -258,7 +258,8 @@ async def abort(operation: str, *, why: Why = "", url: Url = DEFAULT_URL) -> Non
 
 def _preview(preview: Preview, verb: str) -> Table:
     facts = Facts()
-    facts.add("would be done", f"{verb}: {preview.would:,} processes, in about {text.span(preview.seconds)}")
+    facts.add("would be done", f"{verb}: {preview.would:,} processes")
+    facts.add("would take", f"about {text.span(preview.seconds)}" if preview.would else "")
     facts.add("would run again", f"{preview.repeated:,} steps that were done" if preview.repeated else "")
     facts.add("would be told", f"{preview.children:,} children and others" if preview.children else "")
     for why, number in preview.left_out.items():
