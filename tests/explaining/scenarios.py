@@ -135,6 +135,8 @@ async def retrying(place: Place) -> Told:
 @of(Diagnosis.NO_HOST_OF_KIND)
 async def no_host_of_kind(place: Place) -> Told:
     client = await place.client()
+    ended, _ = await place.worker()
+    await ended.close(0)
     await place.worker(workflows=[sleeping])
     return client, (await client.start(asking)).id
 

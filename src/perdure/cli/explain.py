@@ -69,13 +69,13 @@ def _page(found: Explanation, now: datetime, *, utc: bool) -> Iterator[Renderabl
         if number == 0:
             yield ""
             yield Text("what you can do", style="bold")
-        yield Padding(Text(one.command, style="bold"), (0, 0, 0, 2))
-        yield Padding(Text(one.does + (f": {one.preview}" if one.preview else "")), (0, 0, 0, 6))
+        yield Padding(Text(one.command, style="bold"), (0, 0, 0, 2), expand=False)
+        yield Padding(Text(one.does + (f": {one.preview}" if one.preview else "")), (0, 0, 0, 6), expand=False)
     if found.child is not None:
         yield ""
         yield Text("the child that it waits for", style="bold")
         for part in _page(found.child, now, utc=utc):
-            yield Padding(part, (0, 0, 0, 2))
+            yield Padding(part, (0, 0, 0, 2), expand=False)
 
 
 def _lines(title: str, lines: tuple[str, ...]) -> Iterator[RenderableType]:
@@ -83,4 +83,4 @@ def _lines(title: str, lines: tuple[str, ...]) -> Iterator[RenderableType]:
         yield ""
         yield Text(title, style="bold")
     for line in lines:
-        yield Padding(Text(line), (0, 0, 0, 2))
+        yield Padding(Text(line), (0, 0, 0, 2), expand=False)
