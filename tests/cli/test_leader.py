@@ -12,7 +12,7 @@ from tests.cli.terminal import Terminal
 async def two(engine: Engine) -> None:
     """One program leads, another one has led."""
     now = await engine.store.now()
-    leads = Leader("import", 1, 7, "one", "paris:12", now, now + 930 * SECOND)
+    leads = Leader("import", 1, 7, "one", "paris:12", now, now + 959 * SECOND)
     await engine.store.records(Leader, [leads, Leader("audit", 1, 2, "two", "rome:3", now - 9 * SECOND, now)])
 
 
@@ -22,7 +22,7 @@ def test_leaders_are_listed_and_one_is_asked_to_stop(terminal: Terminal, working
     said = terminal("leader", "ls")
     assert said.code == 0 and said.has("leader program term since until why")
     assert said.has("audit none (last: rome:3) 2 ")
-    assert said.has("import paris:12 7 ", " in 15 min")
+    assert said.has("import paris:12 7 ", " in 15 min")  # also if the list is asked for after most of a minute
     released = terminal("leader", "release", "import", "--who", "ana", "--why", "a new version")
     assert released.has("import paris:12 7 ", "released by ana: a new version")
     [audit, leader] = terminal("leader", "ls", "--json").json

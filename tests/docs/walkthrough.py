@@ -19,10 +19,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import iscoroutine
 from pathlib import Path
 from typing import Any
+
+from tests.docs.prepared import prepared
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
@@ -58,42 +62,55 @@ class Walkthrough:
         self.names: dict[str, Any] = {"__name__": page.stem}
         self.pids: dict[str, str] = {}
         self.terminals: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self.programs = folder / ".bin"
         self.environment = self._environment()
 
     def follow(self) -> None:
         """Do everything that the page says."""
         sys.path.insert(0, str(self.folder))
         try:
-            for block in blocks(self.page):
-                if block.language in ("python", "toml"):
-                    self._python(block)
-                elif block.language == "console":
-                    self._console(block)
+            found = blocks(self.page)
+            with self._prepared() if any(block.language == "console" for block in found) else nullcontext():
+                for block in found:
+                    if block.language in ("python", "toml"):
+                        self._python(block)
+                    elif block.language == "console":
+                        self._console(block)
         finally:
-            for terminal, _ in self.terminals:
-                self._end(terminal)
             sys.path.remove(str(self.folder))
             for name in [name for name, module in sys.modules.items() if self._is_ours(module)]:
                 del sys.modules[name]
+
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        """While inside, commands can be given; at the end no terminal is left."""
+        with prepared(self.programs, self.environment) as command:
+            self._program("perdure", command)
+            try:
+                yield
+            finally:
+                for terminal, _ in self.terminals:
+                    self._end(terminal)
 
     def _is_ours(self, module: object) -> bool:
         return str(getattr(module, "__file__", None) or "").startswith(str(self.folder))
 
     def _environment(self) -> dict[str, str]:
-        programs = self.folder / ".bin"
-        programs.mkdir()
-        for name, module in (("perdure", "perdure"), ("pytest", "pytest"), ("python", "")):
-            program = programs / name
-            program.write_text(
-                f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {f"-m {module}" if module else ""} "$@"\n'
-            )
-            program.chmod(0o755)
+        self.programs.mkdir()
+        self._program("python", python := shlex.quote(sys.executable))
+        self._program("pytest", f"{python} -m pytest")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
         return kept | {
-            "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PATH": f"{self.programs}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
             "COLUMNS": "200",
         }
+
+    def _program(self, name: str, command: str) -> None:
+        """Let this name stand for that command, with arguments behind it."""
+        program = self.programs / name
+        program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        program.chmod(0o755)
 
     def _python(self, block: Block) -> None:
         named = re.match(r"# (\S+\.(py|jsonl|toml))\n", block.text)

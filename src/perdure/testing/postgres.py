@@ -138,11 +138,15 @@ def at_once(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 class Server:
-    """One PostgreSQL server in a temporary folder, on a free loopback port and a Unix socket beside it."""
+    """One PostgreSQL server in a temporary folder, on a free loopback port and a Unix socket beside it.
 
-    def __init__(self, settings: Iterable[str] = ()) -> None:
+    The temporary folder is made in ``folder`` (default: where the system has such folders).
+    """
+
+    def __init__(self, settings: Iterable[str] = (), folder: Path | None = None) -> None:
         self.port = free_port()
         self.settings = tuple(settings)
+        self.folder = folder
         self.home = Path()
         self.programs = Path()
         self._copying = ""
@@ -151,7 +155,7 @@ class Server:
 
     def __enter__(self) -> Server:
         found = binaries()
-        self.home = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
+        self.home = Path(tempfile.mkdtemp(prefix="perdure-postgres-", dir=self.folder))
         user = unprivileged()
         if user:
             os.chown(self.home, user["user"], user["group"])
