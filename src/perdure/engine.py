@@ -34,8 +34,8 @@ from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.policy import Policies
 from perdure.kernel.process import Process
 from perdure.logs import logger
+from perdure.monitoring.monitor import Monitor
 from perdure.runtime.alerts import OnAlert
-from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.parts import Incarnation, WorkerParts
 from perdure.runtime.store_time import StoreTime
@@ -45,7 +45,6 @@ from perdure.store.notifications import Notification
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
 from perdure.store.url import sealed, store_for
-from perdure.telemetry import Telemetry
 
 _OWN = (ScheduleMachine.__machine__, OperationMachine.__machine__, webhook)
 """The library's own workflows, which every worker hosts."""
@@ -68,6 +67,8 @@ class Engine(Client):
     database, a client refuses one that is not ready, unless ``migrate`` says otherwise. ``codecs`` and ``offload`` say
     how payloads are compressed, encrypted and kept outside the database (default: those of the module that PERDURE_SEAL
     names). ``on_alert`` is called by the worker with each :class:`Alert`: what only a person can mend.
+    ``metrics`` is a registry of prometheus-client that collects the engine's metrics, ``traces`` a TracerProvider of
+    OpenTelemetry's SDK to which it gives its spans (True: the global one); without them nothing is measured or traced.
     ``registry``, ``machine``, ``store`` and ``alone`` are for Perdure's own programs and tests.
 
     Raises DefinitionError or InvalidInput (InvalidUrl, InvalidKey) for wrong arguments; when it is entered, StoreError
@@ -91,16 +92,16 @@ class Engine(Client):
         offload: Offload | None = None,
         alone: bool = False,
         on_alert: OnAlert | None = None,
+        metrics: Any = None,
+        traces: Any = None,
     ) -> None:
         if on_alert is not None and not callable(on_alert):
             raise DefinitionError(f"on_alert={on_alert!r:.100} is no function. Give one that takes an Alert.")
         self.machine = machine or Computer()
-        self.telemetry = Telemetry()
+        self._monitor = Monitor(metrics, traces)
+        self.telemetry = self._monitor.telemetry
         self.options = options or WorkerOptions()
-        if registry is None:
-            registry = Registry.of_program() if workflows is None else Registry(*workflows)
-        for own in _OWN if work else ():
-            registry.add(own)
+        registry = _hosted(registry, workflows, work=work)
         if queues is not None or labels:
             registry.serve_only(queues, labels)
         if codecs is None and offload is None:
@@ -111,12 +112,11 @@ class Engine(Client):
             store or store_for(settings.database() if url is None else url, self.machine), codecs or (), offload
         )
         self._time = StoreTime(self.machine)
-        self.committer = Committer(store, self._time, self.machine, self.telemetry)
+        self.committer = self._monitor.committer(store, self._time, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
+        self.tracer = self._monitor.traces
         self.worker: Worker | None = None
-        self._work = work
-        self._alone = alone
-        self._on_alert = on_alert
+        self._work, self._alone, self._on_alert = work, alone, on_alert
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
         self._migrate = work if migrate is None else migrate
@@ -162,10 +162,11 @@ class Engine(Client):
             parts = WorkerParts(
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
                 self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
-                self._breakers,
+                self._breakers, self._monitor.observers, self._monitor.traces,
             )  # fmt: skip
             self.worker = Worker(parts, self.results)
             await self.worker.start()
+            self._monitor.follow(self.worker)
             for workflow in list(self.registry.kinds.values()):
                 await self.schedules.declare(workflow)
         self._unwatch = self.store.watch(self._heard)
@@ -188,6 +189,7 @@ class Engine(Client):
         worker, self.worker = self.worker, None
         try:
             await self.leaders.close()
+            await self._monitor.close()
             if worker is not None:
                 await worker.stop(self.options.stop_seconds if seconds is None else seconds)
         finally:
@@ -259,6 +261,15 @@ class Engine(Client):
             self.results.named(notification.ended)
         if worker is not None and notification.kinds:
             worker.claimer.named(notification.kinds, notification.due)
+
+
+def _hosted(registry: Registry | None, workflows: Iterable[Workflow[Any, Any]] | None, *, work: bool) -> Registry:
+    """What an engine hosts: by default all that the program has defined, and in a worker the library's own too."""
+    if registry is None:
+        registry = Registry.of_program() if workflows is None else Registry(*workflows)
+    for own in _OWN if work else ():
+        registry.add(own)
+    return registry
 
 
 def _warn_of_quarantine(what: str) -> None:

@@ -17,6 +17,7 @@ from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.edit import edit
 from perdure.cli.failures import board, failures
+from perdure.cli.health import health
 from perdure.cli.leader import leader
 from perdure.cli.operation import operation
 from perdure.cli.plain_output import complain
@@ -25,6 +26,7 @@ from perdure.cli.queue import queue
 from perdure.cli.schedule import schedule
 from perdure.cli.start import start
 from perdure.cli.stream import stream
+from perdure.cli.top import top
 from perdure.cli.tree import tree
 from perdure.cli.values import values
 from perdure.cli.version import version
@@ -69,6 +71,8 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         board,
         failures,
         workers,
+        top,
+        health,
     ),
     "Repairing": (
         commands.retry,

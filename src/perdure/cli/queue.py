@@ -17,7 +17,12 @@ queue = App(name="queue", help="Show, limit, block and unblock queues.", help_fo
 
 @queue.command
 async def ls(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """List queues: what waits and runs, limits, and who blocked them."""
+    """List queues: what waits and runs, limits, and who blocked them.
+
+    Oldest is how long the task that was due first has waited. Polled is
+    when a worker last looked for tasks of that queue: a queue that no
+    worker serves waits until one does.
+    """
     async with connected(url) as engine:
         await _show(engine, await engine.queues.list(), json=json)
 
@@ -104,9 +109,19 @@ async def _show(engine: Engine, views: list[QueueView], *, json: bool) -> None:
 
 def _rows(views: list[QueueView], now: datetime) -> Rows:
     """Queues, one a row, with their limits and who has blocked them."""
-    rows = Rows("queue", "waiting", "running", "limits", "blocked")
+    rows = Rows("queue", "waiting", "delayed", "oldest", "running", "workers", "polled", "limits", "blocked")
     for view in views:
-        rows.add(view.name, f"{view.waiting:,}", f"{view.running:,}", _limits(view), _blocked(view, now))
+        rows.add(
+            view.name,
+            f"{view.waiting:,}",
+            f"{view.delayed:,}",
+            text.span(view.oldest) if view.oldest else "",
+            f"{view.running:,}",
+            f"{view.workers:,}" if view.workers else "none",
+            text.when(view.polled_at, now) or "never",
+            _limits(view),
+            _blocked(view, now),
+        )
     return rows
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.client import validation
+from perdure.client.queue_figures import QueueFigures, queue_figures
 from perdure.client.view import instant
 from perdure.clock import Duration
 from perdure.errors import IllegalMove, InvalidInput
@@ -34,7 +35,9 @@ class QueueView:
     """What the verbs on queues return: the limits (None: no limit), and how many tasks wait and run now.
 
     ``per`` is in seconds. ``full`` says how much of ``concurrency`` is taken: the sum of the costs of running tasks.
-    ``who``, ``why`` and ``origin`` describe the last change, made at ``changed_at``.
+    ``who``, ``why`` and ``origin`` describe the last change, made at ``changed_at``. ``delayed`` of the waiting ones
+    are not due yet, and the one that was due first has waited ``oldest`` seconds. ``workers`` living workers serve the
+    queue, and one has looked for work at ``polled_at``; None if none has in the last day.
     """
 
     name: str
@@ -52,6 +55,10 @@ class QueueView:
     who: str
     why: str
     origin: str
+    delayed: int = 0
+    oldest: float = 0.0
+    workers: int = 0
+    polled_at: datetime | None = None
 
 
 class Queues:
@@ -103,8 +110,9 @@ class Queues:
         unfinished = await self.store.count(Search(statuses=(Status.RUNNING,), tasks=True))
         counts = {kind.removeprefix(QUEUE_MARK): number for kind, _, number in unfinished if is_task(kind)}
         loads = await self.store.records(Load)
+        figures = {one.name: one for one in await queue_figures(self.store)}
         return [
-            _view(queues.get(name, Queue(name, 0)), counts.get(name, 0), loads)
+            _view(queues.get(name, Queue(name, 0)), counts.get(name, 0), loads, figures.get(name, QueueFigures(name)))
             for name in sorted(queues.keys() | counts.keys())
         ]
 
@@ -139,7 +147,7 @@ def unblocked(old: Queue, sender: Sender) -> Queue:
     return replace(old, blocked_at=None, blocked_by="", blocked_why="")
 
 
-def _view(queue: Queue, unfinished: int, loads: Sequence[Load]) -> QueueView:
+def _view(queue: Queue, unfinished: int, loads: Sequence[Load], figures: QueueFigures) -> QueueView:
     mine = [load for load in loads if load.name == queue.name]
     running = sum(load.tasks for load in mine)
     told: dict[str, Any] = {
@@ -154,5 +162,9 @@ def _view(queue: Queue, unfinished: int, loads: Sequence[Load]) -> QueueView:
         per=queue.per / 1_000_000,
         blocked_at=instant(queue.blocked_at),
         changed_at=instant(queue.changed_at) if queue.version else None,
+        delayed=figures.delayed,
+        oldest=figures.oldest,
+        workers=figures.workers,
+        polled_at=instant(figures.polled_at) if figures.polled_at else None,
         **told,
     )

@@ -56,7 +56,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         if process.key is not None and release.begun(scheduler, instance):
             return
         scheduler.replaying.add(instance)
-        for _ in replay(instance, claimed.events, claimed.messages):
+        for _ in _timed(scheduler, instance, replay(instance, claimed.events, claimed.messages)):
             yield
             if instance.gone:
                 return
@@ -74,6 +74,14 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     if instance.steps.asked and revival.put_off(scheduler, instance, claimed.events):
         return
     _go_on(scheduler, instance)
+
+
+def _timed(scheduler: Scheduler, instance: Instance, portions: Iterator[None]) -> Iterator[None]:
+    """A replay, whose time is measured if it has a history; what else the loop does between its portions counts too."""
+    began = scheduler.time.monotonic()
+    yield from portions
+    if instance.process.events:
+        scheduler.telemetry.took("replay", scheduler.time.monotonic() - began)
 
 
 def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:
