@@ -55,7 +55,7 @@ async def test_processes_steps_and_queues_are_counted_by_their_names_and_how_the
     assert value(registry, "perdure_queue_out_total", queue="bank", status="completed") == 1
     assert value(registry, "perdure_queue_wait_seconds_count", queue="bank") == 1
     assert value(registry, "perdure_queue_duration_seconds_count", queue="bank", status="completed") == 1
-    assert value(registry, "perdure_turn_duration_seconds_count", phase="process") > 4
+    assert value(registry, "perdure_turn_duration_seconds_count", phase="process") >= 1
     for request in ("claim", "start", "commit"):
         assert value(registry, "perdure_store_request_duration_seconds_count", request=request) >= 1
     assert value(registry, "perdure_completed_total") == 3

@@ -109,17 +109,15 @@ async def _show(engine: Engine, views: list[QueueView], *, json: bool) -> None:
 
 def _rows(views: list[QueueView], now: datetime) -> Rows:
     """Queues, one a row, with their limits and who has blocked them."""
-    rows = Rows("queue", "waiting", "delayed", "oldest", "running", "workers", "polled", "limits", "blocked")
+    rows = Rows("queue", "waiting", "running", "limits", "oldest", "polled", "blocked")
     for view in views:
         rows.add(
             view.name,
             f"{view.waiting:,}",
-            f"{view.delayed:,}",
-            text.span(view.oldest) if view.oldest else "",
             f"{view.running:,}",
-            f"{view.workers:,}" if view.workers else "none",
-            text.when(view.polled_at, now) or "never",
             _limits(view),
+            text.span(view.oldest) if view.oldest else "",
+            text.when(view.polled_at, now) or "never",
             _blocked(view, now),
         )
     return rows

@@ -62,7 +62,7 @@ LABELLED: dict[str, Metric] = {
         "counter", ("step", "queue"), 2, "Attempts of a step that ran over their deadline."
     ),
     "perdure_turn_duration_seconds": Metric(
-        "histogram", ("phase",), 0, "Prepare: a history is replayed. Process: code of a process runs until it waits."
+        "histogram", ("phase",), 0, "Prepare: a history is replayed. Process: one turn in eight."
     ),
     "perdure_store_request_duration_seconds": Metric(
         "histogram", ("request",), 0, "Requests to the database: claim, start, commit, send, beat; rounds of sweeps."

@@ -103,7 +103,7 @@ class ObservedAgent(Agent):
             seconds = self.loop.time() - attempt_run.started
             for observer in self._observers:
                 observer.attempted(attempt_run, seconds, error is not None, self.time)
-        super()._ended(attempt_run, result, error)
+        Agent._ended(self, attempt_run, result, error)  # for each step: super() would cost more
 
     def _deadline(self, attempt_run: AttemptRun) -> None:
         before = self.telemetry.counters["step_timeouts"]

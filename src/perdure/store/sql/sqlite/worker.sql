@@ -4,8 +4,8 @@ VALUES (:id, :name, :hosts, :now, 0, :due_at, :locked, NULL, 0)
 ON CONFLICT (id) DO NOTHING
 
 -- name: count_beat
-UPDATE worker SET beats = beats + 1, due_at = :due_at, hang = NULL, figures = coalesce(:figures, figures)
-WHERE id = :id AND ended_at IS NULL
+UPDATE worker SET beats = beats + 1, figures = coalesce(:figures, figures),
+    due_at = :due_at, hang = NULL WHERE id = :id AND ended_at IS NULL
 
 -- name: keep_hang
 UPDATE worker SET hang = :hang WHERE id = :id
