@@ -36,10 +36,10 @@ from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.policy import Policies
 from perdure.kernel.process import Process
 from perdure.logs import logger
+from perdure.monitoring.monitor import Monitor
 from perdure.rehearsal.rehearser import Rehearser, of_store
 from perdure.rehearsal.report import Rehearsal
 from perdure.runtime.alerts import OnAlert
-from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.parts import Incarnation, WorkerParts
 from perdure.runtime.store_time import StoreTime
@@ -49,7 +49,6 @@ from perdure.store.notifications import Notification
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
 from perdure.store.url import sealed, store_for
-from perdure.telemetry import Telemetry
 
 _OWN = (ScheduleMachine.__machine__, OperationMachine.__machine__, CheckMachine.__machine__, webhook)
 """The library's own workflows, which every worker hosts."""
@@ -74,6 +73,8 @@ class Engine(Client):
     names). ``on_alert`` is called by the worker with each :class:`Alert`: what only a person can mend.
     ``recovery="observe"`` pauses automatic recovery if this is the first worker after all others have gone: it tells
     what it would recover, until a person resumes it.
+    ``metrics`` is a registry of prometheus-client that collects the engine's metrics, ``traces`` a TracerProvider of
+    OpenTelemetry's SDK to which it gives its spans (True: the global one); without them nothing is measured or traced.
     ``registry``, ``machine``, ``store`` and ``alone`` are for Perdure's own programs and tests.
 
     Raises DefinitionError or InvalidInput (InvalidUrl, InvalidKey) for wrong arguments; when it is entered, StoreError
@@ -98,16 +99,16 @@ class Engine(Client):
         alone: bool = False,
         on_alert: OnAlert | None = None,
         recovery: Literal["on", "observe"] = "on",
+        metrics: Any = None,
+        traces: Any = None,
     ) -> None:
         if on_alert is not None and not callable(on_alert):
             raise DefinitionError(f"on_alert={on_alert!r:.100} is no function. Give one that takes an Alert.")
         self.machine = machine or Computer()
-        self.telemetry = Telemetry()
+        self._monitor = Monitor(metrics, traces)
+        self.telemetry = self._monitor.telemetry
         self.options = options or WorkerOptions()
-        if registry is None:
-            registry = Registry.of_program() if workflows is None else Registry(*workflows)
-        for own in _OWN if work else ():
-            registry.add(own)
+        registry = _hosted(registry, workflows, work=work)
         if queues is not None or labels:
             registry.serve_only(queues, labels)
         if codecs is None and offload is None:
@@ -118,8 +119,9 @@ class Engine(Client):
             store or store_for(settings.database() if url is None else url, self.machine), codecs or (), offload
         )
         self._time = StoreTime(self.machine)
-        self.committer = Committer(store, self._time, self.machine, self.telemetry)
+        self.committer = self._monitor.committer(store, self._time, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
+        self.tracer = self._monitor.traces
         self.worker: Worker | None = None
         self._work, self._alone = work, alone
         self._on_alert, self._observes = on_alert, _observes(recovery)
@@ -168,12 +170,14 @@ class Engine(Client):
             parts = WorkerParts(
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
                 self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
-                self._breakers, settings.check_rate(self.options.check_rate),
+                self._breakers, settings.check_rate(self.options.check_rate), self._monitor.observers,
+                self._monitor.traces,
             )  # fmt: skip
             if self._observes and not self._alone:
                 await self._observe()
             self.worker = Worker(parts, self.results)
             await self.worker.start()
+            self._monitor.follow(self.worker)
             for workflow in list(self.registry.kinds.values()):
                 await self.schedules.declare(workflow)
         self._unwatch = self.store.watch(self._heard)
@@ -205,6 +209,7 @@ class Engine(Client):
         worker, self.worker = self.worker, None
         try:
             await self.leaders.close()
+            await self._monitor.close()
             if worker is not None:
                 await worker.stop(self.options.stop_seconds if seconds is None else seconds)
         finally:
@@ -295,6 +300,15 @@ def _observes(recovery: str) -> bool:
     if recovery not in ("on", "observe"):
         raise DefinitionError(f'recovery={recovery!r:.100} is no mode of recovery. Give "on" or "observe".')
     return recovery == "observe"
+
+
+def _hosted(registry: Registry | None, workflows: Iterable[Workflow[Any, Any]] | None, *, work: bool) -> Registry:
+    """What an engine hosts: by default all that the program has defined, and in a worker the library's own too."""
+    if registry is None:
+        registry = Registry.of_program() if workflows is None else Registry(*workflows)
+    for own in _OWN if work else ():
+        registry.add(own)
+    return registry
 
 
 def _warn_of_quarantine(what: str) -> None:

@@ -85,7 +85,7 @@ class Telemetry:
         self.counters[name] += by
 
     def took(self, name: str, seconds: float) -> None:
-        """Record that one ``name`` (claim, commit, start, send, beat, sweep) took so many seconds."""
+        """Record that one ``name`` (claim, replay, commit, start, send, beat, sweep) took so many seconds."""
         entry = self.seconds.get(name)
         if entry is None:
             entry = self.seconds[name] = [0, 0.0, 0.0]

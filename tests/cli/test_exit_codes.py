@@ -62,6 +62,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "stream": ("stream", "ls"),
     "recovery": ("recovery",),
     "clock": ("clock",),
+    "top": ("top", "--once"),
     "completion": ("completion", "bash"),
     "policy": ("policy", "explain", "noted_approval.*.note", "tests.cli.till"),
 }
@@ -74,8 +75,8 @@ IMPOSSIBLE: dict[str, tuple[str, ...]] = {
 """A command line for each command that cannot be carried out on a database that is not there."""
 NO_DATABASE = {"completion", "policy"}
 """Commands that need none."""
-FINDS = {"health"}
-"""Commands that find that no worker lives here; what they end with is tried in test_explain.py."""
+JUDGES = {"health"}
+"""Commands whose exit code is a judgment: tried in test_monitoring.py."""
 SERVES = {"worker", "demo"}
 """Commands that run OS processes: what they end with is tried in test_worker.py and in the tests of the examples."""
 
@@ -107,7 +108,7 @@ def filled(sqlite_terminal: Terminal, working: Working) -> Terminal:
     return sqlite_terminal
 
 
-@pytest.mark.parametrize("verb", sorted(set(verbs()) - SERVES - FINDS - {"call"}))
+@pytest.mark.parametrize("verb", sorted(set(verbs()) - SERVES - JUDGES - {"call"}))
 def test_every_command_ends_with_0_when_it_is_done(filled: Terminal, verb: str) -> None:
     said = filled.bare(*DONE[verb]) if verb in NO_DATABASE else filled(*DONE[verb])
     assert (said.code, said.err) == (exit_code.DONE, "")
@@ -120,7 +121,7 @@ def test_a_call_ends_with_0_when_it_is_answered(sqlite_terminal: Terminal, progr
     assert sqlite_terminal(*DONE["call"]).code == exit_code.DONE
 
 
-@pytest.mark.parametrize("verb", sorted(set(verbs()) - {"worker"} - NO_DATABASE))
+@pytest.mark.parametrize("verb", sorted(set(verbs()) - {"worker"} - JUDGES - NO_DATABASE))
 def test_every_command_that_cannot_be_done_ends_with_1(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "postgresql://ann@127.0.0.1:1/shop" if verb == "demo" else NOWHERE
     said = Terminal(url)(*IMPOSSIBLE[verb])

@@ -42,11 +42,9 @@ def test_what_waits_for_its_message_is_explained_and_ends_with_0(terminal: Termi
     assert said.has("cause waits_for_message: it waits for signal yes") and said.has("perdure signal ")
 
 
-def test_health_is_critical_without_a_worker_and_says_what_waits(terminal: Terminal, working: Working) -> None:
+def test_health_of_the_whole_says_what_waits_for_a_worker(terminal: Terminal, working: Working) -> None:
     working(some)
     said = terminal("health")
-    assert said.code == exit_code.STANDS_STILL
-    assert said.has("workers critical 0 live workers") and said.has("nothing_broken passing")
-    assert said.has("1 wait for a worker that hosts workflow 'approval'")
+    assert said.code == 2 and said.has("workers critical no worker is alive")
     told = terminal("health", "--json").json
-    assert told["passing"] is False and {one["name"] for one in told["checks"]} >= {"workers", "queues_polled", "clock"}
+    assert told["level"] == "critical" and {one["check"] for one in told["findings"]} >= {"workers", "queues", "clock"}

@@ -103,7 +103,7 @@ def test_a_row_leaves_no_empty_line_where_it_has_nothing_to_say() -> None:
 def test_short_rows_stay_in_one_line_each(terminal: Terminal) -> None:
     assert terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1").code == 0
     assert on_screen(terminal, "queue", "block", "bank").out.splitlines()[0].split() == [
-        "queue", "waiting", "running", "limits", "blocked",
+        "queue", "waiting", "running", "limits", "oldest", "polled", "blocked",
     ]  # fmt: skip
 
 

@@ -28,8 +28,8 @@ def test_workers_lists_who_lives_what_each_serves_and_how_much_it_holds(
     working(hold)
     id, people, programs = told
     name = f"{socket.gethostname()}:{os.getpid()}"
-    assert people.has("worker state since held next beat id queues schema workflows")
-    assert people.has(f"{name} alive ", " UTC 1 in ", f" {id} counter ", "holding", "sale")
+    assert people.has("worker state since held slots steps/s ends/s next beat id queues schema workflows")
+    assert people.has(f"{name} alive ", " UTC 1 2,000 ", f" {id} counter ", "holding", "sale")
     [one] = programs.json
     assert (one["id"], one["pid"], one["held"], one["queues"]) == (id, str(os.getpid()), 1, ["counter"])
     assert "tests.cli.till:approval" in one["workflows"] and one["state"] == "alive"

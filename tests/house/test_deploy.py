@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from perdure.monitoring.catalogue import METRICS
 from tests.house.tree import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -44,7 +46,7 @@ def _is_of_ours(command: list[str]) -> bool:
 
 def test_the_compose_file_starts_a_database_two_workers_and_a_web_application() -> None:
     services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
-    assert set(services) == {"postgres", "migrate", "worker", "web"}
+    assert set(services) == {"postgres", "migrate", "worker", "web", "prometheus"}
     assert services["worker"]["deploy"]["replicas"] == 2
     for name in ("migrate", "worker", "web"):
         assert _is_of_ours(services[name]["command"])
@@ -91,3 +93,33 @@ def test_the_page_on_deployment_shows_what_the_unit_says() -> None:
     shown = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
     unit = (DEPLOY / "perdure-worker@.service").read_text(encoding="utf-8").splitlines()
     assert [line for line in "".join(shown).splitlines() if line and line not in unit] == []
+
+
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+
+
+def unknown(expression: str) -> list[str]:
+    """The metrics of an expression that no worker tells, and labels by which it groups that they do not have."""
+    told = {name + suffix: metric for name, metric in METRICS.items() for suffix in SUFFIXES[metric.kind]}
+    names = re.findall(r"perdure_\w+", expression)
+    labels = {label for name in names if name in told for label in told[name].labels} | {"le"}
+    by = {label.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(",")}
+    return [*(name for name in names if name not in told), *sorted(by - labels)]
+
+
+def test_the_board_of_grafana_shows_metrics_that_workers_tell_by_labels_that_they_have() -> None:
+    board = json.loads((DEPLOY / "grafana" / "perdure.json").read_text(encoding="utf-8"))
+    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(shown) > 20 and all("perdure_" in one for one in shown)
+    assert [fault for one in shown for fault in unknown(one)] == []
+    for wrong in ("perdure_absent", "perdure_queue_in", "sum by (pid) (perdure_queue_depth)"):
+        assert unknown(wrong), wrong
+
+
+def test_prometheus_scrapes_the_port_that_the_workers_of_the_compose_file_serve() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    [job] = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+    [found] = job["dns_sd_configs"]
+    command = services["worker"]["command"]
+    assert found["names"] == ["worker"] and str(found["port"]) == command[command.index("--metrics") + 1]
+    assert services["prometheus"]["volumes"][0].startswith("./prometheus.yaml:")

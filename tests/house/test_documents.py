@@ -201,6 +201,10 @@ def test_the_page_on_states_is_what_the_kernel_generates() -> None:
 # -- README and all pages --------------------------------------------------------------------------------------------
 
 
+def test_the_page_on_metrics_is_what_the_catalogue_generates() -> None:
+    assert text_of("docs/reference/metrics.md") == generate.metrics(), "run `make docs`"
+
+
 def test_the_readme_shows_exactly_two_commands() -> None:
     shell = [content for language, content in blocks(text_of("README.md")) if language in ("", "sh", "bash", "console")]
     assert "".join(shell).split("\n")[:-1] == ["make demo", "make test"]

@@ -17,8 +17,9 @@ from perdure.cli.check import check
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.edit import edit
-from perdure.cli.explain import explain, health
+from perdure.cli.explain import explain
 from perdure.cli.failures import board, failures
+from perdure.cli.health import health
 from perdure.cli.leader import leader
 from perdure.cli.operation import operation
 from perdure.cli.plain_output import complain
@@ -28,6 +29,7 @@ from perdure.cli.rehearsal import rehearse
 from perdure.cli.schedule import schedule
 from perdure.cli.start import start
 from perdure.cli.stream import stream
+from perdure.cli.top import top
 from perdure.cli.tree import tree
 from perdure.cli.values import values
 from perdure.cli.version import version
@@ -73,6 +75,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         board,
         failures,
         workers,
+        top,
         health,
     ),
     "Repairing": (

@@ -12,7 +12,7 @@ FAILED = 1
 USAGE = 2
 """The command line is wrong: an unknown command or option, or a value that does not fit."""
 STANDS_STILL = 3
-"""Of ``explain`` and ``health``: the command was carried out, and what it found needs a person or a worker."""
+"""Of ``explain``: the command was carried out, and the process stands still until somebody does something."""
 HUNG = EXIT_HUNG
 """A worker has ended itself, because code of a process blocked its event loop."""
 WORN_OUT = 75

@@ -1,4 +1,4 @@
-"""Why a process does not move, at the terminal; and whether the whole is healthy."""
+"""Why a process does not move, at the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.text import Text
 from perdure.cli import exit_code, output, table, text
 from perdure.cli.database import warn
 from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Url, Utc, connected, present, process_named
-from perdure.cli.rows import Rows
 from perdure.client.explaining.explanation import Explanation
 
 
@@ -32,25 +31,6 @@ async def explain(process: ProcessArgument, *, utc: Utc = False, json: Json = Fa
         else:
             output.show(*_page(found, await present(engine), utc=utc))
     return exit_code.STANDS_STILL if found.stands_still else exit_code.DONE
-
-
-async def health(*, json: Json = False, url: Url = DEFAULT_URL) -> int:
-    """Check workers, queues, broken processes, recovery and the clock.
-
-    Each check passes or is critical, with what was found. Ends with 3 if one is
-    critical.
-    """
-    async with connected(url) as engine:
-        found = await engine.health()
-        if json:
-            output.show_json(found)
-        else:
-            rows = Rows("check", "state", "what was found")
-            for check in found.checks:
-                state = Text("passing") if check.passing else Text("critical", style="red")
-                rows.add(check.name, state, check.detail)
-            output.show(rows, "", "passing" if found.passing else "critical")
-    return exit_code.DONE if found.passing else exit_code.STANDS_STILL
 
 
 def _page(found: Explanation, now: datetime, *, utc: bool) -> Iterator[RenderableType]:

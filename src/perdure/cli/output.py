@@ -31,6 +31,11 @@ class _Harmless:
             yield segment if segment.control else Segment(escaped(segment.text), segment.style)
 
 
+def harmless(part: RenderableType) -> RenderableType:
+    """The part of a page with all stored text made harmless."""
+    return _Harmless(part)
+
+
 def show(*parts: RenderableType) -> None:
     """Print the parts of an output below each other."""
     target = console()

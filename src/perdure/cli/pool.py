@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 
+from msgspec.structs import replace
+
 from perdure.cli.exit_code import CANNOT_START, DONE, FAILED, USAGE, WORN_OUT
 from perdure.cli.worker_process import GRACE_SECONDS, ProcessOptions, command, environment
 from perdure.clock import Computer
@@ -97,6 +99,11 @@ class WorkerPool:
             except TimeoutError:
                 wait = min(wait * 2, CAP_SECONDS)
 
+    def _options_of(self, slot: WorkerSlot) -> ProcessOptions:
+        """The options of the worker in this slot: it and those that replace it serve their metrics at one port."""
+        port = self.options.metrics
+        return replace(self.options, metrics=port + slot.number) if port else self.options
+
     async def _fill(self, slot: WorkerSlot) -> int:
         """Have one worker run in this slot until it ends; the answer is its exit code."""
         ours, theirs = socket.socketpair()
@@ -104,7 +111,7 @@ class WorkerPool:
             with theirs:
                 # A session of its own: a Ctrl-C at the terminal reaches us alone, and we pass it on.
                 slot.process = await asyncio.create_subprocess_exec(
-                    *command(self.options, theirs.fileno()),
+                    *command(self._options_of(slot), theirs.fileno()),
                     env=environment(self.url),
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,

@@ -20,6 +20,8 @@ queue = App(name="queue", help="Show, limit, block and unblock queues.", help_fo
 async def ls(*, unpolled: Switch = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """List queues: what waits and runs, who serves them, their limits.
 
+    Oldest is how long the step that was due first has waited.
+
     Parameters
     ----------
     unpolled
@@ -115,21 +117,21 @@ async def _show(engine: Engine, views: list[QueueView], *, json: bool) -> None:
 
 def _rows(views: list[QueueView], now: datetime) -> Rows:
     """Queues, one a row, with their limits and who has blocked them."""
-    rows = Rows("queue", "waiting", "running", "due since", "workers", "limits", "blocked")
+    rows = Rows("queue", "waiting", "running", "oldest", "workers", "limits", "blocked")
     for view in views:
         rows.add(
-            view.name, f"{view.waiting:,}", f"{view.running:,}", text.when(view.oldest_at, now), _served(view, now),
-            _limits(view), _blocked(view, now),
+            view.name, f"{view.waiting:,}", f"{view.running:,}", text.span(view.oldest) if view.oldest else "",
+            _served(view, now), _limits(view), _blocked(view, now),
         )  # fmt: skip
     return rows
 
 
 def _served(view: QueueView, now: datetime) -> Text:
     """How many live workers serve it; red if steps wait for one that is not there."""
-    told = f"{view.servers:,}"
-    if not view.servers and view.polled_at is not None:
+    told = f"{view.workers:,}"
+    if not view.workers and view.polled_at is not None:
         told += f", the last {text.when(view.polled_at, now)}"
-    elif view.servers and view.unpolled:
+    elif view.workers and view.unpolled:
         told += ", none for a label"
     return Text(told, style="red" if view.unpolled else "")
 

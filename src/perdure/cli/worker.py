@@ -37,6 +37,9 @@ def worker(
     queues: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     labels: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     observe: Annotated[bool, Parameter(negative="")] = False,
+    metrics: int | None = None,
+    metrics_host: str = "127.0.0.1",
+    traces: Annotated[bool, Parameter(negative="")] = False,
     log_level: Annotated[logs.Level, Parameter(env_var=logs.LEVEL)] = "info",
     log_format: Annotated[logs.Format, Parameter(env_var=logs.FORMAT)] = "text",
     json: Json = False,
@@ -75,28 +78,42 @@ def worker(
         Names of this worker, for tasks that ask for a particular one.
     observe
         Pause automatic recovery if no other worker lives, and only tell what it would recover.
+    metrics
+        Serve /metrics, /health and /ready at this port; a pool takes one port for each worker, from this one on.
+    metrics_host
+        The address at which they are served: by default this machine alone can ask.
+    traces
+        Give spans to the TracerProvider of OpenTelemetry that the modules set.
     log_level
         Log this and everything more serious, to the error output.
     log_format
         One line of text for each event, or one JSON object with fields for the process and the step.
     """
-    if workers < 1:
-        raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     served = None if queues is None else dict(map(_queue, queues))
     options = ProcessOptions(
         modules, lease, beat, in_flight, cached, stop, cells, migrate, json, workflows, served, labels or [], version(),
-        observe,
+        observe, metrics, metrics_host, traces,
     )  # fmt: skip
-    try:
-        options.worker_options  # noqa: B018 (refused here, before any worker is started)
-    except DefinitionError as error:
-        raise InvalidInput(str(error)) from None
+    _check(options, workers)
     os.environ |= {logs.LEVEL: log_level, logs.FORMAT: log_format}
     if workers == 1:
         words = command(options)
         os.execve(words[0], words, environment(url))  # it replaces this program, without what only a terminal needs
     logs.speak()
     return asyncio.run(WorkerPool(options, url, workers).run())
+
+
+def _check(options: ProcessOptions, workers: int) -> None:
+    """Refuse what cannot work before any worker is started; raises InvalidInput."""
+    metrics = options.metrics
+    if workers < 1:
+        raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
+    if metrics is not None and not 0 <= metrics <= 65_536 - workers:
+        raise InvalidInput(f"--metrics {metrics} is no port for {workers} workers; give a number like 9464")
+    try:
+        options.worker_options  # noqa: B018 (it checks)
+    except DefinitionError as error:
+        raise InvalidInput(str(error)) from None
 
 
 def _queue(text: str) -> tuple[str, int | None]:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,8 @@ from perdure.cli.plain_output import complain, show_line
 from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.names import LIBRARY, id_text
+from perdure.monitoring.http import MonitoringServer
+from perdure.monitoring.pages import pages
 from perdure.runtime import os_process
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
@@ -33,7 +36,11 @@ log = logs.logger("worker")
 
 
 class ProcessOptions(msgspec.Struct, frozen=True):
-    """What a worker is told: the modules it hosts, its pace in seconds, how it speaks, and the version that it is."""
+    """What a worker is told: the modules it hosts, its pace in seconds, how it speaks, and the version that it is.
+
+    ``metrics`` is the port of its monitoring server, if it has one: the worker of slot n of a pool has the n-th after
+    it.
+    """
 
     modules: list[str]
     lease: float = limits.LEASE_SECONDS
@@ -49,6 +56,9 @@ class ProcessOptions(msgspec.Struct, frozen=True):
     labels: list[str] = []
     version: str = ""
     observe: bool = False
+    metrics: int | None = None
+    metrics_host: str = "127.0.0.1"
+    traces: bool = False
 
     @property
     def patience(self) -> float:
@@ -105,10 +115,12 @@ async def _work(options: ProcessOptions, url: str, registry: Registry, lifeline:
     stopping = Stopping()
     if lifeline is not None:
         watch_parent(lifeline, stopping.ask, options.stop + GRACE_SECONDS)
-    engine = await _opened(options, url, registry, stopping)
+    collected = _registry() if options.metrics is not None else None
+    engine = await _opened(options, url, registry, stopping, collected)
     if engine is None:
         return 0
     assert engine.worker is not None
+    server = await _monitored(engine, options, collected)
     watchdog = engine.worker.watchdog
     if lifeline is not None:
         watchdog.sign_by(signs(lifeline))
@@ -124,6 +136,8 @@ async def _work(options: ProcessOptions, url: str, registry: Registry, lifeline:
         engine.hurry()
     hurrying.cancel()
     await closing
+    if server is not None:
+        await server.close()
     _tell_end(engine, options)
     return WORN_OUT if worn_out else 0
 
@@ -139,13 +153,38 @@ async def _until_stopped(engine: Engine, stopping: Stopping) -> bool:
     return not stopping.asked
 
 
-async def _opened(options: ProcessOptions, url: str, registry: Registry, stopping: Stopping) -> Engine | None:
+def _registry() -> Any:
+    """A registry for the metrics of this worker and of its OS process; raises DefinitionError without the library."""
+    from perdure.monitoring.prometheus import registry_of_program
+
+    return registry_of_program()
+
+
+async def _monitored(engine: Engine, options: ProcessOptions, collected: Any) -> MonitoringServer | None:
+    """The server of the worker's metrics, if it is to have one; the engine is closed if that cannot listen."""
+    if options.metrics is None:
+        return None
+    server = MonitoringServer(pages(lambda: engine.worker, collected))
+    try:
+        await server.open(options.metrics_host, options.metrics)
+    except PerdureError:
+        await engine.close(0)
+        raise
+    assert engine.worker is not None
+    engine.worker.parts.figures.port = server.port
+    log.info("metrics at http://%s:%d/metrics, with /health and /ready", options.metrics_host, server.port)
+    return server
+
+
+async def _opened(
+    options: ProcessOptions, url: str, registry: Registry, stopping: Stopping, collected: Any
+) -> Engine | None:
     """The engine at work; while the store cannot be reached it tries again, until told to stop."""
     failures = 0
     while not stopping.asked:
         engine = Engine(
             url, work=True, registry=registry, options=options.worker_options, migrate=options.migrate,
-            recovery="observe" if options.observe else "on",
+            recovery="observe" if options.observe else "on", metrics=collected, traces=options.traces or None,
         )  # fmt: skip
         try:
             return await engine.__aenter__()
@@ -179,7 +218,10 @@ def _tell_start(engine: Engine, options: ProcessOptions, url: str, cores: int) -
     log.info("worker %d hosts %s%s; database %s; Perdure %s%s", os.getpid(), *told)
     if options.json:
         worker = id_text(engine.worker.incarnation.id)
-        served = {"kinds": kinds, "queues": queues, "database": database, "version": options.version}
+        served: dict[str, Any] = {"kinds": kinds, "queues": queues, "database": database, "version": options.version}
+        port = engine.worker.parts.figures.port
+        if port:
+            served["metrics"] = port
         show_line({"event": "started", "pid": os.getpid(), "worker": worker, **served})
 
 

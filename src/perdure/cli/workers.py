@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -12,6 +13,7 @@ from perdure.cli.rows import Rows
 from perdure.client.view import instant
 from perdure.engine import Engine
 from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.figures import figures_of
 from perdure.kernel.names import LIBRARY, id_text
 from perdure.kernel.worker import Offer, WorkerRow
 from perdure.limits import LIST_ROWS
@@ -22,6 +24,7 @@ class Line(msgspec.Struct, frozen=True):
     """One worker. ``workflows`` are kinds with their code versions; ``schema`` is the newest that it knows.
 
     ``due_at`` is the time by which its next beat must have come: after that it is silent, and others take over.
+    ``slots`` is how much it may hold, ``metrics`` the port of its metrics or 0; ``rates`` are per second.
     """
 
     id: str
@@ -35,19 +38,25 @@ class Line(msgspec.Struct, frozen=True):
     held: int
     beats: int
     due_at: datetime | None
+    slots: int
+    polled_at: datetime | None
+    metrics: int
+    counters: dict[str, int]
+    rates: dict[str, float]
 
     @classmethod
     def of(cls, worker: WorkerRow, held: int, now: datetime) -> Line:
         """What its row says; ``held`` counts the processes that it holds."""
         host, _, pid = worker.name.rpartition(":")
         offer = Offer.decode(worker.hosts)
-        due = instant(worker.due_at)
+        due, told = instant(worker.due_at), figures_of(worker.figures)
         return cls(
             id_text(worker.id), host, pid, instant(worker.started_at),
             "silent" if due is not None and due < now else "blocked" if worker.hang else "alive",
             sorted(_workflow(kind, version) for kind, version in offer.hosted if _is_workflow(kind)),
             sorted({kind.removeprefix(QUEUE_MARK) for kind, _ in offer.hosted if is_task(kind)}),
-            offer.schema, held, worker.beats, due,
+            offer.schema, held, worker.beats, due, told.slots, instant(told.polled_at) if told.polled_at else None,
+            told.metrics, told.counters, told.rates,
         )  # fmt: skip
 
 
@@ -71,12 +80,25 @@ async def workers(*, utc: Utc = False, json: Json = False, url: Url = DEFAULT_UR
     """
     async with connected(url) as engine:
         now = await present(engine)
-        alive = sorted(await engine.store.workers(), key=lambda worker: worker.started_at)
-        lines = [Line.of(worker, await _held(engine, worker), now) for worker in alive]
+        lines = await seen(engine, now)
         if json:
             output.show_json(lines)
         else:
             output.show(_rows(lines, now, utc=utc) if lines else "no worker is alive")
+
+
+ENDS = ("completed", "failed", "cancelled")
+
+
+def rate(rates: Mapping[str, float], *names: str) -> str:
+    """How many of these there were in a second, together."""
+    return f"{sum(rates.get(name, 0.0) for name in names):,.1f}"
+
+
+async def seen(engine: Engine, now: datetime) -> list[Line]:
+    """The living workers, the oldest first."""
+    alive = sorted(await engine.store.workers(), key=lambda worker: worker.started_at)
+    return [Line.of(worker, await _held(engine, worker), now) for worker in alive]
 
 
 async def _held(engine: Engine, worker: WorkerRow) -> int:
@@ -85,13 +107,29 @@ async def _held(engine: Engine, worker: WorkerRow) -> int:
 
 
 def _rows(lines: list[Line], now: datetime, *, utc: bool) -> Rows:
-    rows = Rows("worker", "state", "since", "held", "next beat", "id", "queues", "schema", "workflows")
+    rows = Rows(
+        "worker",
+        "state",
+        "since",
+        "held",
+        "slots",
+        "steps/s",
+        "ends/s",
+        "next beat",
+        "id",
+        "queues",
+        "schema",
+        "workflows",
+    )
     for line in lines:
         rows.add(
             f"{line.host}:{line.pid}",
             line.state,
             text.clock(line.since, utc=utc),
             f"{line.held:,}" if line.held < LIST_ROWS else f"{LIST_ROWS:,} or more",
+            f"{line.slots:,}" if line.slots else "",
+            rate(line.rates, "steps"),
+            rate(line.rates, *ENDS),
             text.when(line.due_at, now),
             line.id,
             ", ".join(line.queues) or "none",

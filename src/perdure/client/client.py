@@ -29,7 +29,7 @@ from perdure.client.leaders import Leaders
 from perdure.client.leadership import Leadership
 from perdure.client.local_worker import LocalWorker, NoWorker
 from perdure.client.operations import Operations
-from perdure.client.parts import ClientParts, Doors
+from perdure.client.parts import ClientParts, Doors, StartTracer
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
 from perdure.client.reply import ReplyAddresses
@@ -93,6 +93,7 @@ class Client(Explaining):
         self.archive = Archive(self)
         self.reply_addresses = ReplyAddresses(self)
         self.local: LocalWorker = local or NoWorker()
+        self.tracer: StartTracer | None = None
         self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local, registry)
 
     # -- starting ------------------------------------------------------------------------------------------------
@@ -215,7 +216,10 @@ class Client(Explaining):
             attributes=validation.attributes(options.attributes),
             priority=options.priority,
         )
-        return process if options.context is None else carrying(process, checked(options.context))
+        if options.context is None and self.tracer is None:
+            return process
+        context = options.context if self.tracer is None else self.tracer.context(options.context)
+        return process if context is None else carrying(process, checked(context))
 
     def _first_message(self, process: Process, options: StartOptions) -> Message | None:
         if options.signal is None:

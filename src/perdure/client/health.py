@@ -1,72 +1,158 @@
-"""Health: whether anything needs a person or a worker now, in a few checks that cost a few indexed queries."""
+"""Health: whether the database and its workers are fit, as findings that pass, warn or are critical."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
+from perdure.client.queue_figures import QueueFigures, queue_figures
 from perdure.clock import SECOND
-from perdure.kernel import hosting
-from perdure.kernel.child import is_task
+from perdure.errors import StoreError
+from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.clock import STEP, Clock
 from perdure.kernel.names import LIBRARY
 from perdure.kernel.process import Status
-from perdure.kernel.worker import COUNTED, Backlog, WorkerRow, unhosted
-from perdure.store.base import Search, Store, switch
+from perdure.kernel.queue import SWITCH, Queue
+from perdure.kernel.worker import Backlog, WorkerRow, unhosted
+from perdure.store.base import Search, Store
+
+WAIT_WARN_SECONDS = 60.0
+WAIT_CRITICAL_SECONDS = 600.0
+"""A queued step that was due so long ago, and is held by no worker, is a warning, and is critical."""
+
+
+class HealthLevel(IntEnum):
+    """How fit something is; the number is the exit code of `perdure health`."""
+
+    PASSING = 0
+    WARNING = 1
+    CRITICAL = 2
+
+    @property
+    def word(self) -> str:
+        """The level as people read it."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
-class HealthCheck:
-    """One check by ``name``: whether it passes, and what was found."""
+class HealthFinding:
+    """What was found of one ``check``; ``text`` says it in a sentence, with what to do unless it passes."""
 
-    name: str
-    passing: bool
-    detail: str
+    check: str
+    level: HealthLevel
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether all checks are ``passing``, and each of them."""
+    """All findings of one look; the worst of them is the level of the whole."""
 
-    passing: bool
-    checks: tuple[HealthCheck, ...]
+    findings: tuple[HealthFinding, ...]
+
+    @property
+    def level(self) -> HealthLevel:
+        """The worst level that was found."""
+        return max((finding.level for finding in self.findings), default=HealthLevel.PASSING)
 
 
 async def health(store: Store) -> Health:
-    """Check the workers, what they do not host, queues without a worker, broken processes, recovery and the clock."""
-    now, workers = await store.now(), await store.workers()
-    (clock,) = await store.records(Clock)
-    recovery = await switch(store)
-    alive = [worker for worker in workers if hosting.lives(worker, now)]
-    silent = [worker for worker in workers if worker not in alive]
-    backlogs = unhosted(await store.records(Backlog), alive)
-    broken = sum(number for _, _, number in await store.count(Search(statuses=(Status.BROKEN,), tasks=True)))
-    paused = recovery.blocked_at is not None
-    lead = abs(clock.lead) > STEP
-    checks = (
-        HealthCheck("workers", bool(alive), f"{len(alive):,} live workers"),
-        HealthCheck("worker_beats", not silent, _workers(silent)),
-        HealthCheck("workflows_hosted", *_backlog([one for one in backlogs if not is_task(one.kind)])),
-        HealthCheck("queues_polled", *_backlog([one for one in backlogs if is_task(one.kind)])),
-        HealthCheck("nothing_broken", not broken, f"{broken:,} processes are broken"),
-        HealthCheck("recovery", not paused, f"automatic recovery is {'paused' if paused else 'on'}"),
-        HealthCheck(
-            "clock", not lead, f"the store's time is {clock.lead / SECOND:,.0f} s ahead of its machine's clock"
-        ),
+    """Look at a database and its workers; a database that does not answer is a finding, no error."""
+    try:
+        now = await store.now()
+        workers = await store.workers()
+        unfinished = await store.count(Search(statuses=(Status.RUNNING, Status.HELD, Status.BROKEN), tasks=True))
+        backlogs = await store.records(Backlog)
+        queues, figures = await store.records(Queue), await queue_figures(store)
+        (clock,) = await store.records(Clock)
+    except StoreError as error:
+        return Health((HealthFinding("database", HealthLevel.CRITICAL, f"the database does not answer: {error}"),))
+    return Health(
+        (
+            HealthFinding("database", HealthLevel.PASSING, "the database answers"),
+            _workers(workers, now, sum(count for _, status, count in unfinished if status is Status.RUNNING)),
+            _hosted(backlogs, workers),
+            _queues(figures),
+            _people(unfinished),
+            _recovery(queues),
+            _clock(clock),
+        )
     )
-    return Health(all(check.passing for check in checks), checks)
 
 
-def _workers(silent: Sequence[WorkerRow]) -> str:
-    return f"dead or silent: {hosting.names(silent)}" if silent else "every worker beats"
+def _workers(workers: Sequence[WorkerRow], now: int, running: int) -> HealthFinding:
+    silent = [worker.name for worker in workers if worker.due_at is not None and worker.due_at < now]
+    blocked = [worker.name for worker in workers if worker.hang is not None and worker.name not in silent]
+    fit = len(workers) - len(silent)
+    if not fit and running:
+        text = f"no worker is alive, and {running:,} processes run. Start one: `perdure worker`"
+        return HealthFinding("workers", HealthLevel.CRITICAL, text)
+    if silent or blocked:
+        whom = [*(f"{name} is silent" for name in silent), *(f"{name} is blocked by code" for name in blocked)]
+        text = f"{fit} workers are alive; {_listed(whom)}. `perdure workers` shows them"
+        return HealthFinding("workers", HealthLevel.WARNING, text)
+    return HealthFinding("workers", HealthLevel.PASSING, f"{_many(fit, 'worker')} alive")
 
 
-def _backlog(backlogs: Sequence[Backlog]) -> tuple[bool, str]:
-    """What waits for code or a queue that no live worker has. The library's own processes wait for any worker."""
-    told = [
-        f"{'at least ' if one.processes >= COUNTED else ''}{one.processes:,} wait for a worker that "
-        f"{hosting.wanted(one.kind, one.code)}"
-        for one in backlogs
-        if not one.kind.startswith(LIBRARY)
-    ]
-    return not told, "; ".join(told) or "nothing waits for a worker that is not there"
+def _hosted(backlogs: Iterable[Backlog], workers: Sequence[WorkerRow]) -> HealthFinding:
+    waiting = unhosted([one for one in backlogs if not one.kind.startswith(LIBRARY)], workers)
+    if not waiting:
+        return HealthFinding("hosted", HealthLevel.PASSING, "workers serve all that waits")
+    whom = [f"{one.processes:,} of {_shown(one)}" for one in waiting]
+    text = f"no living worker serves what waits: {_listed(whom)}. Start a worker with that code"
+    return HealthFinding("hosted", HealthLevel.WARNING, text)
+
+
+def _shown(backlog: Backlog) -> str:
+    if is_task(backlog.kind):
+        return f"queue {backlog.kind.removeprefix(QUEUE_MARK)}"
+    return f"{backlog.kind}:{backlog.code}" if backlog.code else backlog.kind
+
+
+def _queues(figures: Iterable[QueueFigures]) -> HealthFinding:
+    late = [(one.name, one.oldest) for one in figures if one.workers and one.oldest > WAIT_WARN_SECONDS]
+    if not late:
+        return HealthFinding("queues", HealthLevel.PASSING, "no queue is behind")
+    worst = max(seconds for _, seconds in late)
+    level = HealthLevel.CRITICAL if worst > WAIT_CRITICAL_SECONDS else HealthLevel.WARNING
+    whom = [f"{name}, {seconds:,.0f} s" for name, seconds in late]
+    text = f"queues are behind: {_listed(whom)}. Start more workers, or raise limits: `perdure queue ls`"
+    return HealthFinding("queues", level, text)
+
+
+def _people(unfinished: Iterable[tuple[str, Status, int]]) -> HealthFinding:
+    stopped = dict.fromkeys((Status.BROKEN, Status.HELD), 0)
+    for _, status, count in unfinished:
+        if status in stopped:
+            stopped[status] += count
+    if not any(stopped.values()):
+        return HealthFinding("people", HealthLevel.PASSING, "no process waits for a person")
+    said = " and ".join(f"{count:,} {status}" for status, count in stopped.items() if count)
+    text = f"processes wait for a person: {said}. `perdure failures` shows why"
+    return HealthFinding("people", HealthLevel.WARNING, text)
+
+
+def _recovery(queues: Iterable[Queue]) -> HealthFinding:
+    paused = next((one for one in queues if one.name == SWITCH and one.blocked_at is not None), None)
+    if paused is None:
+        return HealthFinding("recovery", HealthLevel.PASSING, "automatic recovery is on")
+    why = f": {paused.blocked_why}" if paused.blocked_why else ""
+    text = f"automatic recovery is paused by {paused.blocked_by or 'an unnamed user'}{why}. `perdure recovery resume`"
+    return HealthFinding("recovery", HealthLevel.WARNING, text)
+
+
+def _clock(clock: Clock) -> HealthFinding:
+    if abs(clock.lead) <= STEP:
+        return HealthFinding("clock", HealthLevel.PASSING, "the store's time is that of its machine")
+    text = f"the store's time is {clock.lead / SECOND:,.0f} s ahead of its machine's clock, which was put back"
+    return HealthFinding("clock", HealthLevel.WARNING, f"{text}. `perdure clock` shows it")
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what} is" if count == 1 else f"{count} {what}s are"
+
+
+def _listed(texts: Sequence[str], most: int = 5) -> str:
+    """The first few, and how many more there are: nothing is cut without being told."""
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,6 +42,13 @@ class Doors(Protocol):
 
     def commit(self, commit: Commit, answered: OnAnswer) -> None:
         """Write a commit; ``answered`` gets the answer."""
+
+
+class StartTracer(Protocol):
+    """Puts the trace in which a process is started into its context."""
+
+    def context(self, given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The context of a start, for which this one is given."""
 
 
 @dataclass(frozen=True, slots=True)

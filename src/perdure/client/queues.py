@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.client import validation
-from perdure.client.polling import Poll, polled
+from perdure.client.polling import unpolled_queues
+from perdure.client.queue_figures import QueueFigures, queue_figures
 from perdure.client.view import instant
 from perdure.clock import Duration
 from perdure.errors import IllegalMove, InvalidInput
@@ -34,12 +35,11 @@ MOST = 1_000_000_000
 class QueueView:
     """What the verbs on queues return: the limits (None: no limit), and how many tasks wait and run now.
 
-    ``servers`` live workers serve it; ``polled_at`` is when one last did: now, if there is one, None if none is
-    remembered (an ended worker is, for a day). ``unpolled`` says that steps wait, without a label or with one, that no
-    live worker serves. ``oldest_at`` is since when the one that waits longest is due; None if none has been for a
-    minute. ``per`` is in seconds. ``full`` says how much of ``concurrency`` is taken: the sum of the costs of running
-    tasks.
-    ``who``, ``why`` and ``origin`` describe the last change, made at ``changed_at``.
+    ``per`` is in seconds. ``full`` says how much of ``concurrency`` is taken: the sum of the costs of running tasks.
+    ``who``, ``why`` and ``origin`` describe the last change, made at ``changed_at``. ``delayed`` of the waiting ones
+    are not due yet, and the one that was due first has waited ``oldest`` seconds. ``workers`` living workers serve the
+    queue, and one has looked for work at ``polled_at``; None if none has in the last day. ``unpolled`` says that steps
+    wait, without a label or with one, that no live worker serves.
     """
 
     name: str
@@ -57,10 +57,11 @@ class QueueView:
     who: str
     why: str
     origin: str
-    servers: int = 0
+    delayed: int = 0
+    oldest: float = 0.0
+    workers: int = 0
     polled_at: datetime | None = None
     unpolled: bool = False
-    oldest_at: datetime | None = None
 
 
 class Queues:
@@ -115,9 +116,16 @@ class Queues:
         unfinished = await self.store.count(Search(statuses=(Status.RUNNING,), tasks=True))
         counts = {kind.removeprefix(QUEUE_MARK): number for kind, _, number in unfinished if is_task(kind)}
         loads = await self.store.records(Load)
-        polls = await polled(self.store)
+        figures = {one.name: one for one in await queue_figures(self.store)}
+        lonely = await unpolled_queues(self.store)
         views = [
-            _view(queues.get(name, Queue(name, 0)), counts.get(name, 0), loads, polls.get(name, Poll()))
+            _view(
+                queues.get(name, Queue(name, 0)),
+                counts.get(name, 0),
+                loads,
+                figures.get(name, QueueFigures(name)),
+                unpolled=name in lonely,
+            )
             for name in sorted(queues.keys() | counts.keys())
         ]
         return [view for view in views if view.unpolled or not unpolled]
@@ -153,7 +161,9 @@ def unblocked(old: Queue, sender: Sender) -> Queue:
     return replace(old, blocked_at=None, blocked_by="", blocked_why="")
 
 
-def _view(queue: Queue, unfinished: int, loads: Sequence[Load], poll: Poll) -> QueueView:
+def _view(
+    queue: Queue, unfinished: int, loads: Sequence[Load], figures: QueueFigures, *, unpolled: bool = False
+) -> QueueView:
     mine = [load for load in loads if load.name == queue.name]
     running = sum(load.tasks for load in mine)
     told: dict[str, Any] = {
@@ -168,9 +178,10 @@ def _view(queue: Queue, unfinished: int, loads: Sequence[Load], poll: Poll) -> Q
         per=queue.per / 1_000_000,
         blocked_at=instant(queue.blocked_at),
         changed_at=instant(queue.changed_at) if queue.version else None,
-        servers=poll.servers,
-        polled_at=instant(poll.last),
-        unpolled=poll.unpolled,
-        oldest_at=instant(poll.oldest),
+        delayed=figures.delayed,
+        oldest=figures.oldest,
+        workers=figures.workers,
+        polled_at=instant(figures.polled_at) if figures.polled_at else None,
+        unpolled=unpolled,
         **told,
     )

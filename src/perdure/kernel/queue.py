@@ -171,6 +171,18 @@ class Load(Struct, frozen=True, gc=False):
     tasks: int
 
 
+class QueueDepth(Struct, frozen=True, gc=False):
+    """How many tasks of a queue no worker holds, and how many of these are not due yet; it is not stored but counted.
+
+    ``due_at`` is the earliest time at which one of them was or will be due. More than 100,000 are not counted.
+    """
+
+    name: str
+    waiting: int
+    delayed: int
+    due_at: int | None
+
+
 class QueueLoads(Struct, frozen=True):
     """The queues with limits and their loads, which say why a task does not begin; circuits say why a step does not."""
 

@@ -21,6 +21,7 @@ class WorkerRow(Struct, frozen=True, gc=False):
     lock which the system frees at its death, so that a free lock is evidence; ``lock_free`` says that it was free.
     ``ended_at`` is set once, by the worker itself or by one that found it dead; afterwards nothing it sends counts.
     ``hosts`` is JSON: the kinds and code versions it offers. ``hang`` is the evidence that its event loop is blocked.
+    ``figures`` is what its last beat has told of its work.
     """
 
     id: bytes
@@ -34,6 +35,7 @@ class WorkerRow(Struct, frozen=True, gc=False):
     ended_at: int | None = None
     died: bool = False
     hang: bytes | None = None
+    figures: bytes | None = None
 
 
 class Hang(Struct, frozen=True, omit_defaults=True):
@@ -79,6 +81,7 @@ class LeaseRenewal(Struct, frozen=True, gc=False):
 class Beat(Struct, frozen=True, gc=False):
     """A sign of life, and the leases it prolongs. Durations are microseconds.
 
+    ``figures`` are those of the worker (see :mod:`perdure.kernel.figures`), if it tells them this time.
     With ``hang`` it is the opposite: the store keeps this evidence of a blocked event loop in the worker's row, ended
     or not, and counts and prolongs nothing. The next sign of life removes the evidence.
     """
@@ -88,6 +91,7 @@ class Beat(Struct, frozen=True, gc=False):
     lease: int
     silence: int
     hang: bytes | None = None
+    figures: bytes | None = None
 
 
 class BeatAnswer(Struct, frozen=True, gc=False):

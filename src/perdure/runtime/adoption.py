@@ -55,7 +55,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         if _let_go(scheduler, instance, claimed):
             return
         scheduler.replaying.add(instance)
-        for _ in replay(instance, claimed.events, claimed.messages):
+        for _ in _timed(scheduler, instance, replay(instance, claimed.events, claimed.messages)):
             yield
             if instance.gone:
                 return
@@ -82,6 +82,14 @@ def _let_go(scheduler: Scheduler, instance: Instance, claimed: Claimed) -> bool:
     if claimed.process.key is not None and release.begun(scheduler, instance):
         return True
     return revival.goes_round(scheduler, instance, claimed.events)
+
+
+def _timed(scheduler: Scheduler, instance: Instance, portions: Iterator[None]) -> Iterator[None]:
+    """A replay, whose time is measured if it has a history; what else the loop does between its portions counts too."""
+    began = scheduler.time.monotonic()
+    yield from portions
+    if instance.process.events:
+        scheduler.telemetry.took("replay", scheduler.time.monotonic() - began)
 
 
 def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:

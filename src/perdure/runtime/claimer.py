@@ -53,6 +53,7 @@ class Claimer:
         self.claimed_any = asyncio.Event()
         self.unsure = False
         self._asked: asyncio.Future[ClaimAnswer] | None = None
+        self.figures = parts.figures
         self._strayed = False
         self._next: int | None = None
         self._awaited: int | None = None  # the due time at which the next look is made, if it is not made before
@@ -313,6 +314,7 @@ class Claimer:
         answer = await asyncio.shield(self._asked)
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)
+        self.figures.polled_at = answer.now
         if answer.schema_ahead:
             self.scheduler.unreadable.handover.saw(answer.schema_ahead)
         if not answer.alive:

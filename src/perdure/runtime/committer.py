@@ -252,7 +252,7 @@ class Committer:
                 self.outage.ended()
             self.telemetry.count("batches")
             self.telemetry.took(door.__name__, self.machine.monotonic() - sent)
-            self._hear(answers, sent)
+            self._hear(records, answers, sent)
             return answers
 
     def _as_of(self, sent: float, answered: OnAnswer, answer: Any) -> None:
@@ -263,7 +263,10 @@ class Committer:
         finally:
             self.sent = last
 
-    def _hear(self, answers: Sequence[CommitAnswer | StartAnswer | SendAnswer], sent: float) -> None:
+    def _hear(
+        self, records: Sequence[RecordT], answers: Sequence[CommitAnswer | StartAnswer | SendAnswer], sent: float
+    ) -> None:
+        """The database has answered these records; a subclass tells of them."""
         if answers and answers[0].now:
             self.time.heard(answers[0].now, sent)
 

@@ -37,6 +37,7 @@ class Heartbeat:
 
     Until ``sure_until`` (monotonic) no sweep may take this incarnation for silent.
     ``lead`` is how many microseconds the store's time was ahead of its machine's clock at the last beat.
+    ``figures`` are told with each beat.
     """
 
     def __init__(self, parts: WorkerParts, scheduler: Scheduler, events: WorkerEvents) -> None:
@@ -52,6 +53,7 @@ class Heartbeat:
         self._failing = False
         self._steady_from = 0.0
         self.lead = 0
+        self.figures = parts.figures
 
     async def _tick(self) -> float:
         if self.incarnation.lost:
@@ -60,7 +62,9 @@ class Heartbeat:
         sent = self.scheduler.time.monotonic()
         incarnation = self.incarnation.id
         try:
-            answer = await self.store.beat(Beat(incarnation, renewals, self.scheduler.lease, self.silence))
+            answer = await self.store.beat(
+                Beat(incarnation, renewals, self.scheduler.lease, self.silence, figures=self._figures())
+            )
         except StoreUnavailable:
             self._failing = True
             self.scheduler.telemetry.count("store_errors")
@@ -94,6 +98,11 @@ class Heartbeat:
             else:
                 instance.renewed(sent + self.scheduler.lease_seconds)
         return self.beat_seconds
+
+    def _figures(self) -> bytes:
+        scheduler = self.scheduler
+        held = len(scheduler.instances) + len(scheduler.starting)
+        return self.figures.now(scheduler.time.now(), held, scheduler.telemetry.counters).encode()
 
     def _keep_in_step(self, lead: int) -> None:
         """Warn if the clock of the store's machine was put back: the store's time then runs ahead of that clock."""

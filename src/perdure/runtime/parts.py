@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from perdure.clock import Computer, microseconds
 from perdure.kernel.breaker import BreakerSettings
 from perdure.runtime.alerts import Alerts, OnAlert
 from perdure.runtime.committer import Committer
+from perdure.runtime.figures import FiguresTold
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.store_time import StoreTime
 from perdure.store.base import Store
@@ -34,6 +36,7 @@ class Incarnation:
 class WorkerParts:
     """What one worker is made of. ``alone``: it runs one group of suspects and nothing else (rule 13).
 
+    ``observers`` hear what it does, and ``tracer`` is the one among them that traces (:mod:`perdure.runtime.observed`).
     ``engine`` is what its steps may start other processes with. ``check_rate`` is how many processes a second are
     examined in the background; 0 examines none.
     ``lease`` is for how many microseconds a claim, a commit or a beat leases a row.
@@ -53,9 +56,13 @@ class WorkerParts:
     on_alert: OnAlert | None = None
     breakers: BreakerSettings = field(default_factory=BreakerSettings)
     check_rate: float = 0.0
+    observers: Sequence[Any] = ()
+    tracer: Any = None
     lease: int = field(init=False)
     alerts: Alerts = field(init=False)
+    figures: FiguresTold = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alerts", Alerts(self.telemetry, self.on_alert))
+        object.__setattr__(self, "figures", FiguresTold(self.options.in_flight))
         object.__setattr__(self, "lease", microseconds(self.options.lease_seconds))

@@ -23,6 +23,7 @@ from perdure.runtime import compensation, inbox, release, turn, turn_commit
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.instance import Instance
+from perdure.runtime.observed import ObservedAgent, timed
 from perdure.runtime.parts import WorkerParts
 from perdure.runtime.process_cache import ProcessCache
 from perdure.runtime.ready import Alarms, Ready
@@ -58,7 +59,7 @@ class Scheduler:
         self.replaying: set[Instance] = set()
         self.alarms = Alarms(parts.time, self._ring)
         self.shortages = Shortages(parts.telemetry, parts.machine.monotonic, events.worn_out)
-        self.agent = Agent(parts, self, self.shortages)
+        self.agent = (ObservedAgent if parts.observers else Agent)(parts, self, self.shortages)
         self.late_results = LateResults(parts.committer, events.sent)
         self.draining = False
         self.alone = parts.alone
@@ -67,7 +68,7 @@ class Scheduler:
         self.unreadable = release.Unreadable(self)
         self.cache = ProcessCache(0 if parts.alone else parts.options.cached)
         self.starting = self.eager.starting
-        self.ready = Ready(self._turn, parts.time)
+        self.ready = Ready(timed(self._turn, parts), parts.time)
         self.feed = self.ready.put
 
     # -- holding processes -------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "claim_due",
             "claim_suspects",
             "owners",
-            "heartbeat",
+            "beat_with_figures",
             "search_by_id",
             "prune",
         ],

@@ -23,6 +23,6 @@ class Explaining:
         return await explained(self.parts, await self.parts.row(validation.reference(process)))
 
     async def health(self) -> Health:
-        """Check the workers, what nobody hosts or serves, broken processes, automatic recovery and the clock."""
+        """Look at the database, its workers, what nobody serves, queues, broken processes, recovery and the clock."""
         validation.outside_a_turn()
         return await health(self.parts.store)

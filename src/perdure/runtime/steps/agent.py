@@ -10,7 +10,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from perdure import limits
-from perdure.authoring.step import ATTEMPT
+from perdure.authoring.step import ATTEMPT, Attempt
 from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
@@ -43,8 +43,10 @@ PATROL_SECONDS = 0.5
 class Agent:
     """Runs attempts on the event loop (async steps), in threads (sync ones) or in cells (hard ones); retries by policy.
 
-    Its ``listener`` is told what becomes of the steps.
+    Its ``listener`` is told what becomes of the steps. ``enter`` is called in the context of each attempt.
     """
+
+    enter: Callable[[Callable[[], Attempt]], object] = staticmethod(ATTEMPT.set)
 
     def __init__(self, parts: WorkerParts, listener: StepListener, shortages: Shortages) -> None:
         self.listener = listener
@@ -57,7 +59,7 @@ class Agent:
         self.loop = asyncio.get_running_loop()
         self.thread = get_ident()
         self._ticks = machine.ticks
-        self._async_runner = AsyncRunner(self.loop, self._completed, self.failed, self._lapse, self._ticks)
+        self._async_runner = AsyncRunner(self.loop, self._completed, self.failed, self._lapse, self._ticks, self.enter)
         self.pool = ChildPool(parts.registry.sources, parts.telemetry, parts.options.cells, machine, shortages)
         self.transactional_steps = TransactionalSteps(parts.store, machine, self)
         self._threads: Threads | None = None
@@ -282,7 +284,7 @@ class Agent:
     def _call_in_thread(self, attempt_run: AttemptRun) -> None:
         ask = attempt_run.ask
         context = copy_context()
-        context.run(ATTEMPT.set, attempt_run.current)
+        context.run(self.enter, attempt_run.current)
 
         def ended(value: Any, error: BaseException | None) -> None:
             if error is None:

@@ -13,7 +13,7 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from perdure.authoring.step import ATTEMPT
+from perdure.authoring.step import Attempt
 from perdure.turns.interrupt import pressed
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class AsyncRunner:
     """Runs attempts in the order in which they are put; ``completed`` gets a step's value, ``failed`` its error.
 
+    ``enter`` is called in the context of each attempt, with what its code may know of it.
     ``lapse`` gets an attempt whose lease is over by ``ticks`` when it would begin or go on: it does neither.
     A step that does not wait cannot be stopped.
     """
@@ -34,10 +35,12 @@ class AsyncRunner:
         failed: Callable[[AttemptRun, BaseException], None],
         lapse: Callable[[AttemptRun], None],
         ticks: Callable[[], float],
+        enter: Callable[[Callable[[], Attempt]], object],
     ) -> None:
         self._loop = loop
         self._lapse = lapse
         self._ticks = ticks
+        self._enter = enter
         self._completed = completed
         self._failed = failed
         self._context = copy_context()
@@ -90,7 +93,7 @@ class AsyncRunner:
         """Run a step until it ends, or waits for the first time: return the rest of it, if any."""
         ask = attempt_run.ask
         context = self._context.copy()
-        context.run(ATTEMPT.set, attempt_run.current)
+        context.run(self._enter, attempt_run.current)
         try:
             code = ask.step.function(*ask.args, **ask.kwargs)
             if code.__class__ is not CoroutineType:

@@ -76,6 +76,7 @@ class Runner(Protocol):
     listener: StepListener
     telemetry: Telemetry
     engine: Any
+    enter: Callable[[Callable[[], Attempt]], object]
 
     @property
     def threads(self) -> Threads:

@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.authoring.attempt import ATTEMPT
 from perdure.authoring.step import unfit
 from perdure.clock import Computer
 from perdure.errors import DefinitionError, StoreUnavailable
@@ -76,7 +75,7 @@ class TransactionalSteps:
             self._next()
         else:
             context = copy_context()
-            context.run(ATTEMPT.set, attempt_run.current)
+            context.run(self._agent.enter, attempt_run.current)
             attempt_run.task = self._started(self._run(self._step_transactions, attempt_run), context)
 
     # -- on the event loop ---------------------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ class TransactionalSteps:
             raise asyncio.CancelledError
         transaction = attempt_run.transaction = at_once(self._step_transactions.take())
         context = copy_context()
-        context.run(ATTEMPT.set, attempt_run.current)
+        context.run(self._agent.enter, attempt_run.current)
         began = partial(self._agent.loop.call_soon_threadsafe, self._began, attempt_run)
         try:
             kept: Kept = context.run(at_once, self._performed(transaction, attempt_run, began))

@@ -259,6 +259,7 @@ class PostgresStore:
             asked and [one.process for one in asked],
             asked and [one.token for one in asked],
             asked and [one.progress for one in asked],
+            beat.figures,
         )
         if line is self.lineage.line:
             try:

@@ -35,7 +35,8 @@ def read(connection: Connection, table: type[RowT], clock: SqliteClock | None = 
     """All rows of a small table, by name."""
     if clock is not None and issubclass(table, Clock):
         return clock.rows(connection)
-    (found,) = connection.one(f"read_{table.__name__.lower()}s")
+    timed = {"now": clock.now()} if clock is not None and issubclass(table, rules.QueueDepth) else {}
+    (found,) = connection.one(f"read_{table.__name__.lower()}s", **timed)
     return [table(*fields) for fields in listed(found)]
 
 

@@ -146,7 +146,7 @@ def beat(transaction: Transaction, beat: Beat, clock: SqliteClock) -> BeatAnswer
     if beat.hang is not None:
         return BeatAnswer(connection.run("keep_hang", id=beat.worker, hang=beat.hang) == 1, now)
     lead = clock.beaten(connection)
-    if not connection.run("count_beat", id=beat.worker, due_at=now + beat.silence):
+    if not connection.run("count_beat", id=beat.worker, due_at=now + beat.silence, figures=beat.figures):
         return BeatAnswer(False, now, lead=lead)
     reached, oldest = connection.one("read_schema")
     fine = BeatAnswer(True, now, (), lead, ahead("sqlite", reached), outgrown("sqlite", oldest))
@@ -178,6 +178,7 @@ def _workers(packed: tuple[Any, ...]) -> list[WorkerRow]:
         WorkerRow(
             bytes.fromhex(id), name, bytes.fromhex(hosts), started_at, beats, due_at, locked == 1, False, ended_at,
             died == 1, None if hang is None else bytes.fromhex(hang),
+            None if figures is None else bytes.fromhex(figures),
         )
-        for id, name, hosts, started_at, beats, due_at, locked, ended_at, died, hang in listed(packed[0])
+        for id, name, hosts, started_at, beats, due_at, locked, ended_at, died, hang, figures in listed(packed[0])
     ]  # fmt: skip

@@ -54,6 +54,19 @@ class Beating:
         [after] = await trial.store.workers()
         assert (after.hang, after.beats) == (None, 1)
 
+    async def test_the_figures_of_a_worker_stay_until_it_tells_others(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        [known] = await trial.store.workers()
+        assert known.figures is None
+        for told, shown in ((b'{"held":1}', b'{"held":1}'), (None, b'{"held":1}'), (b'{"held":2}', b'{"held":2}')):
+            assert (await trial.store.beat(Beat(worker, (), LEASE, SILENCE, figures=told))).alive
+            [known] = await trial.store.workers()
+            assert known.figures == shown
+        await trial.store.retire(worker, None, died=False)
+        assert not (await trial.store.beat(Beat(worker, (), LEASE, SILENCE, figures=b'{"held":3}'))).alive
+        [known] = await trial.store.workers(ended=True)
+        assert known.figures == b'{"held":2}', "what it held last can be read after its end, and nothing later"
+
     async def test_the_evidence_of_a_hang_is_kept_though_others_have_ended_the_worker(self, trial: Trial) -> None:
         worker = await trial.worker()
         await trial.store.retire(worker, None, died=False)

@@ -12,7 +12,7 @@ from perdure.kernel.commit import Start
 from perdure.kernel.leader import Leader
 from perdure.kernel.note import Note
 from perdure.kernel.process import Status
-from perdure.kernel.queue import Load, Queue
+from perdure.kernel.queue import Load, Queue, QueueDepth
 from perdure.kernel.worker import Backlog
 from perdure.testing.conformance.trial import Trial, finished, resting
 
@@ -132,3 +132,17 @@ class Recording:
             rest = {"reminder": True, "opened_at": 1, "created_at": 1} if part == 2 else {}
             await trial.store.start([Start(trial.process(due_at=later, **rest)) for _ in range(400)])
         assert await trial.store.records(Backlog) == [Backlog("order", "1", 1000)]
+
+    async def test_what_waits_in_a_queue_is_counted_with_what_is_not_due_and_the_earliest_time(
+        self, trial: Trial
+    ) -> None:
+        now = await trial.time.now()
+        due = [await trial.started(kind="@bank", due_at=now + seconds * SECOND) for seconds in (5, 20, 60)]
+        await trial.started(kind="@airport")
+        await trial.started(kind="order")
+        held = await trial.owned(await trial.worker(), kind="@bank")
+        assert held.id not in [row.id for row in due]
+        await trial.time.advance(30)
+        airport, bank = await trial.store.records(QueueDepth)
+        assert (airport.name, airport.waiting, airport.delayed) == ("airport", 1, 0)
+        assert bank == QueueDepth("bank", 3, 1, now + 5 * SECOND)

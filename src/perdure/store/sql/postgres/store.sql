@@ -82,7 +82,7 @@ SELECT * FROM perdure.claimed_events_from($1, $2, $3, $4)
 SELECT * FROM perdure.held_letters($1, $2, $3, $4)
 
 -- name: beat
-SELECT * FROM perdure.heartbeat($1, $2, $3, $4, $5, $6)
+SELECT * FROM perdure.beat_with_figures($1, $2, $3, $4, $5, $6, $7)
 
 -- name: reached
 SELECT (SELECT pg_catalog.max(m.number) FROM perdure.migration m) AS reached, (SELECT r.oldest FROM perdure.schema_reader r) AS oldest
@@ -94,7 +94,7 @@ SELECT * FROM perdure.enlist($1, $2, $3, $4, $5)
 SELECT perdure.retire($1, $2, $3) AS ended
 
 -- name: workers
-SELECT * FROM perdure.incarnations($1)
+SELECT * FROM perdure.workers_with_figures($1)
 
 -- name: keep_hang
 SELECT k.now FROM perdure.keep_hang($1, $2) AS k(now) WHERE k.now IS NOT NULL
@@ -167,6 +167,9 @@ SELECT o.reached AS number FROM perdure.order_stream(10000) AS o
 
 -- name: loads
 SELECT * FROM perdure.loads($1)
+
+-- name: queuedepths
+SELECT * FROM perdure.queuedepths($1)
 
 -- name: backlogs
 SELECT * FROM perdure.backlogs($1)

@@ -119,3 +119,15 @@ SELECT json_group_array(json_array(substr(kind, 2), share, cost, tasks)) FROM (
     WHERE kind < 'A' AND kind >= '@' AND owner IS NOT NULL GROUP BY kind, share, coalesce(cost, 1)
     ORDER BY kind, share, coalesce(cost, 1)
 )
+
+-- name: read_queuedepths
+-- What waits in each queue, counted up to 100,000: how many tasks nobody owns, how many of them are not due yet, and the
+-- earliest time at which one of them was or will be due. A task has no version, so that a queue is one pair.
+SELECT json_group_array(json_array(substr(kind, 2), counted ->> 0, counted ->> 1, counted ->> 2)) FROM (
+    SELECT kind, (
+        SELECT json_array(count(*), coalesce(sum(due_at > :now), 0), min(due_at)) FROM (
+            SELECT due_at FROM process INDEXED BY process_due WHERE kind = due_pair.kind AND code = due_pair.code
+            AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 LIMIT 100000
+        )
+    ) AS counted FROM due_pair WHERE kind < 'A' AND kind >= '@' ORDER BY kind
+)

@@ -4,7 +4,8 @@ VALUES (:id, :name, :hosts, :now, 0, :due_at, :locked, NULL, 0)
 ON CONFLICT (id) DO NOTHING
 
 -- name: count_beat
-UPDATE worker SET beats = beats + 1, due_at = :due_at, hang = NULL WHERE id = :id AND ended_at IS NULL
+UPDATE worker SET beats = beats + 1, figures = coalesce(:figures, figures),
+    due_at = :due_at, hang = NULL WHERE id = :id AND ended_at IS NULL
 
 -- name: keep_hang
 UPDATE worker SET hang = :hang WHERE id = :id
@@ -31,12 +32,14 @@ WHERE id = :id AND ended_at IS NULL AND (:beats IS NULL OR beats <= :beats)
 
 -- name: read_workers
 SELECT json_group_array(json_array(
-    hex(id), name, hex(hosts), started_at, beats, due_at, locked, ended_at, died, iif(hang IS NULL, NULL, hex(hang))
+    hex(id), name, hex(hosts), started_at, beats, due_at, locked, ended_at, died, iif(hang IS NULL, NULL, hex(hang)),
+    iif(figures IS NULL, NULL, hex(figures))
 )) FROM (SELECT * FROM worker WHERE ended_at IS NULL OR :ended ORDER BY id)
 
 -- name: read_worker
 SELECT json_group_array(json_array(
-    hex(id), name, hex(hosts), started_at, beats, due_at, locked, ended_at, died, iif(hang IS NULL, NULL, hex(hang))
+    hex(id), name, hex(hosts), started_at, beats, due_at, locked, ended_at, died, iif(hang IS NULL, NULL, hex(hang)),
+    iif(figures IS NULL, NULL, hex(figures))
 )) FROM worker WHERE id = :id
 
 -- name: forget_workers

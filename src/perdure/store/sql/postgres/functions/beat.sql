@@ -3,9 +3,9 @@
 -- A sign of life: count it, raise the clock's high-water mark, prolong the leases asked for (rules 6, 11, 15). If the
 -- server's clock was set back, time goes on from the mark at the clock's pace, by the lead (see kernel/clock.py). The
 -- answer says how often the worker has beaten and on which line the database is: so the worker can tell whether the
--- database was set back. A row that is locked at this moment is skipped: the next beat prolongs its lease.
-CREATE OR REPLACE FUNCTION perdure.heartbeat(
-    worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[],
+-- database was set back. ``told`` are the worker's figures, if it tells them this time. A row that is locked at this moment is skipped: the next beat prolongs its lease.
+CREATE OR REPLACE FUNCTION perdure.beat_with_figures(
+    worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[], told bytea,
     OUT now bigint, OUT alive boolean, OUT lost uuid[], OUT beats bigint, OUT line uuid, OUT lead bigint
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -19,7 +19,8 @@ BEGIN
     SELECT k.m, greatest(k.m + k.lead, k.high_water), k.line, k.lead INTO m, t, line, ahead
     FROM (SELECT coalesce(c.fake, clock_timestamp()) AS m, c.* FROM perdure.clock c WHERE c.one OFFSET 0) AS k;
     now := perdure.micros(t);
-    UPDATE perdure.worker w SET beats = w.beats + 1, hang = NULL, due_at = t + silence * interval '1 microsecond'
+    UPDATE perdure.worker w SET beats = w.beats + 1, hang = NULL, due_at = t + silence * interval '1 microsecond',
+        figures = coalesce(told, w.figures)
     WHERE w.id = worker AND w.ended_at IS NULL RETURNING w.beats INTO beats;
     alive := FOUND;
     IF NOT alive THEN
@@ -57,6 +58,14 @@ BEGIN
         SELECT p.id, p.owner, p.token FROM perdure.process p WHERE p.id = u.id LIMIT 1) AS p ON true
     WHERE p.id IS NULL OR p.owner IS DISTINCT FROM worker OR p.token <> u.token;
 END
+$$;
+
+-- A sign of life of a worker that tells no figures: see perdure.beat_with_figures.
+CREATE OR REPLACE FUNCTION perdure.heartbeat(
+    worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[],
+    OUT now bigint, OUT alive boolean, OUT lost uuid[], OUT beats bigint, OUT line uuid, OUT lead bigint
+) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM perdure.beat_with_figures($1, $2, $3, $4, $5, $6, NULL)
 $$;
 
 -- A sign of life as workers of the first schema ask for it: see perdure.heartbeat.

@@ -96,3 +96,25 @@ BEGIN
     GROUP BY pair.kind, pair.code ORDER BY pair.kind, pair.code;
 END
 $$;
+
+-- What waits in each queue, counted up to 100,000 for each version of its tasks: how many tasks no worker owns, how many
+-- of them are not due yet, and the earliest time at which one of them was or will be due.
+CREATE OR REPLACE FUNCTION perdure.queuedepths(nothing int[]) RETURNS TABLE (
+    name text, waiting int, delayed int, due_at bigint
+) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := perdure.now();
+BEGIN
+    RETURN QUERY
+    SELECT substr(d.kind, 2), count(*)::int, (count(*) FILTER (WHERE one.due_at > t))::int,
+           perdure.micros(min(one.due_at))
+    FROM (SELECT DISTINCT p.kind, p.code FROM perdure.due_pair p WHERE p.kind < 'A' AND p.kind >= '@') AS d
+    CROSS JOIN LATERAL (
+        SELECT p.due_at FROM perdure.process p
+        WHERE p.kind = d.kind AND p.code = d.code
+          AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2 LIMIT 100000) AS one
+    GROUP BY d.kind ORDER BY d.kind;
+END
+$$;

@@ -70,3 +70,16 @@ BEGIN
     SELECT seen.*, w.hang FROM perdure.workers(with_ended) AS seen JOIN perdure.worker w ON w.id = seen.id ORDER BY seen.id;
 END
 $$;
+
+-- The incarnations with what blocks them, and the figures that they have told last.
+CREATE OR REPLACE FUNCTION perdure.workers_with_figures(with_ended boolean) RETURNS TABLE (
+    id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
+    lock_free boolean, ended_at bigint, died boolean, hang bytea, figures bytea
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT seen.*, w.figures FROM perdure.incarnations(with_ended) AS seen JOIN perdure.worker w ON w.id = seen.id
+    ORDER BY seen.id;
+END
+$$;

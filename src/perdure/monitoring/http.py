@@ -1,0 +1,105 @@
+"""A small HTTP server for metrics and health, on the event loop of a worker: if that stands still, so does the server.
+
+``/metrics`` is for Prometheus, ``/health`` for liveness and ``/ready`` for readiness. It answers GET and HEAD, one
+request a connection, without a framework: a worker serves nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from perdure.errors import PerdureError
+
+REQUEST_BYTES = 8 * 1024
+REQUEST_SECONDS = 5.0
+CONNECTIONS = 32
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+class Page(NamedTuple):
+    """What is answered: the status, the type and the body."""
+
+    status: int
+    type: str
+    body: bytes
+
+
+ServedPages = dict[str, Callable[[], Awaitable[Page]]]
+
+
+def text(status: int, body: str) -> Page:
+    """A page of plain text."""
+    return Page(status, "text/plain; charset=utf-8", f"{body}\n".encode())
+
+
+class MonitoringServer:
+    """Serves the pages by their paths."""
+
+    def __init__(self, pages: ServedPages) -> None:
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen; port 0 takes a free one. Raises PerdureError if it cannot."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES)
+        except OSError as error:
+            raise PerdureError(
+                f"metrics cannot be served at {host}:{port}: {error.strerror or error}. Give --metrics another port"
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Listen no more, and cut off what is under way."""
+        if self._server is not None:
+            self._server.close()
+            for task in list(self._serving):
+                task.cancel()
+            if self._serving:
+                await asyncio.wait(list(self._serving), timeout=1.0)
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            if len(self._serving) <= CONNECTIONS:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    await self._answer(reader, writer)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the caller has gone, is too slow, or sends what is no request
+        finally:
+            self._serving.discard(task)
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        page = await self._page(words)
+        lines = [
+            f"HTTP/1.1 {page.status} {_REASONS[page.status]}",
+            f"Content-Type: {page.type}",
+            f"Content-Length: {len(page.body)}",
+            "Cache-Control: no-store",
+            "X-Content-Type-Options: nosniff",
+            "Connection: close",
+        ]
+        writer.write("\r\n".join([*lines, "", ""]).encode() + (b"" if words[0] == b"HEAD" else page.body))
+        await writer.drain()
+
+    async def _page(self, words: list[bytes]) -> Page:
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return text(400, "this is no request")
+        if words[0] not in (b"GET", b"HEAD"):
+            return text(405, "only GET and HEAD")
+        path = words[1].split(b"?", 1)[0].decode("ascii", "replace")
+        page = self._pages.get(path)
+        return text(404, f"there are {', '.join(sorted(self._pages))}") if page is None else await page()

@@ -1,0 +1,186 @@
+"""Metrics: what a worker counts by kind, step and queue once somebody collects it; see the catalogue beside this file.
+
+They are kept in plain dictionaries, and become those of Prometheus when it asks: its own objects, with a lock each,
+would cost a one-step process several times as much.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perdure.clock import SECOND
+from perdure.kernel.child import QUEUE_MARK
+from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.process import FINAL, RUNNING, Process
+from perdure.monitoring.catalogue import METRICS
+from perdure.monitoring.series import BOUNDS, Counts, Histograms
+from perdure.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from perdure.runtime.instance import Instance
+    from perdure.runtime.observed import Records, Turn, WrittenAnswers
+    from perdure.runtime.steps.attempt_run import AttemptRun
+    from perdure.runtime.store_time import StoreTime
+
+Gauge = tuple[str, tuple[str, ...], float]
+"""The name, the labels and the value of something that goes up and down."""
+
+TIMED_TURNS = 8
+
+STOPS = frozenset(
+    {
+        EventType.COMPLETED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN, EventType.HELD,
+        EventType.TERMINATED, EventType.EXPIRED,
+    }
+)  # fmt: skip
+"""The events of a process that comes to a stop: it ends, or waits for a person."""
+
+
+class MeasuredTelemetry(Telemetry):
+    """The counters of an engine whose durations are kept as histograms too."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def took(self, name: str, seconds: float) -> None:
+        """See Telemetry."""
+        super().took(name, seconds)
+        if name in _PHASES:
+            self._metrics.turns.observe((_PHASES[name],), seconds)
+        else:
+            self._metrics.requests.observe((name,), seconds)
+
+
+_PHASES = {"replay": "prepare"}
+
+
+class Metrics:
+    """An observer that counts: see :class:`perdure.runtime.observed.Observer`. One belongs to one engine.
+
+    ``gauges`` gives what goes up and down, as it is at that moment.
+    """
+
+    def __init__(self, gauges: Callable[[], Iterable[Gauge]] = tuple) -> None:
+        self.telemetry = MeasuredTelemetry(self)
+        self.started = _counts("perdure_processes_started")
+        self.stopped = _counts("perdure_processes_stopped")
+        self.waits = _histograms("perdure_process_wait_seconds")
+        self.ends = _histograms("perdure_process_duration_seconds")
+        self.queue_in = _counts("perdure_queue_in")
+        self.queue_out = _counts("perdure_queue_out")
+        self.queue_waits = _histograms("perdure_queue_wait_seconds")
+        self.queue_ends = _histograms("perdure_queue_duration_seconds")
+        self.attempts = _histograms("perdure_step_duration_seconds")
+        self.timeouts = _counts("perdure_step_timeouts")
+        self.turns = _histograms("perdure_turn_duration_seconds")
+        self.requests = _histograms("perdure_store_request_duration_seconds")
+        self.gauges = gauges
+
+    def counters(self) -> Sequence[Counts]:
+        """Its families of counters."""
+        return (self.started, self.stopped, self.queue_in, self.queue_out, self.timeouts)
+
+    def histograms(self) -> Sequence[Histograms]:
+        """Its families of histograms."""
+        return (
+            self.waits, self.ends, self.queue_waits, self.queue_ends, self.attempts, self.turns, self.requests
+        )  # fmt: skip
+
+    # -- what is heard -------------------------------------------------------------------------------------------
+
+    def written(self, records: Records, answers: WrittenAnswers) -> None:
+        """See Observer."""
+        first: Any = records[0].__class__ if records else None
+        if first is Commit:
+            for commit, answer in zip(records, answers, strict=True):
+                if answer.verdict is APPLIED:
+                    self._committed(commit, answer)  # type: ignore[arg-type]  # a batch is of one kind
+        elif first is Start:
+            for start, answer in zip(records, answers, strict=True):
+                if answer.verdict is CREATED:
+                    self._created(start, answer)  # type: ignore[arg-type]  # a batch is of one kind
+
+    def timed(self, turn: Turn, monotonic: Callable[[], float]) -> Turn:
+        """See Observer: one turn in so many is timed, since a process has several of them."""
+        cell, left = self.turns.cell(("process",)), 1
+
+        def run(instance: Instance, now: int) -> None:
+            nonlocal left
+            left -= 1
+            if left:
+                turn(instance, now)
+                return
+            left = TIMED_TURNS
+            began = monotonic()
+            turn(instance, now)
+            seconds = monotonic() - began
+            cell[bisect_left(BOUNDS, seconds)] += 1
+            cell[-1] += seconds
+
+        return run
+
+    def attempted(self, attempt: AttemptRun, seconds: float, failed: bool, time: StoreTime) -> None:
+        """See Observer."""
+        kind = attempt.instance.process.kind
+        queue = kind[1:] if kind[:1] == QUEUE_MARK else ""
+        self.attempts.observe((attempt.ask.name, queue, "failed" if failed else "completed"), seconds)
+
+    def timed_out(self, attempt: AttemptRun) -> None:
+        """See Observer."""
+        kind = attempt.instance.process.kind
+        self.timeouts.add((attempt.ask.name, kind[1:] if kind[:1] == QUEUE_MARK else ""))
+
+    def _created(self, start: Start, answer: StartAnswer) -> None:
+        process = start.process
+        self._asked(process.kind)
+        if process.opened_at is not None:
+            self._began(process)
+            if process.status is not RUNNING:
+                self._stopped(process, start.events, answer.now)
+
+    def _committed(self, commit: Commit, answer: CommitAnswer) -> None:
+        after = commit.after
+        if commit.version == 0 and after.opened_at is not None:
+            self._began(after)
+        if after.status is not RUNNING:
+            self._stopped(after, commit.events, answer.now)
+        for start in commit.starts:
+            self._asked(start.process.kind)
+
+    def _asked(self, kind: str) -> None:
+        if kind[:1] == QUEUE_MARK:
+            self.queue_in.add((kind[1:],))
+        else:
+            self.started.add((kind,))
+
+    def _began(self, process: Process) -> None:
+        kind, seconds = process.kind, ((process.opened_at or 0) - process.created_at) / SECOND
+        if kind[:1] == QUEUE_MARK:
+            self.queue_waits.observe((kind[1:],), seconds)
+        else:
+            self.waits.observe((kind,), seconds)
+
+    def _stopped(self, process: Process, events: Sequence[Event], now: int) -> None:
+        if not (events and (events[-1].type in STOPS or any(event.type in STOPS for event in events))):
+            return  # it had ended before, and a person has released its key
+        kind, status = process.kind, process.status  # a text: to ask an enum for its value would cost more
+        seconds = (now - process.created_at) / SECOND
+        if process.status not in FINAL:
+            self.stopped.add((kind, status))
+        elif kind[:1] == QUEUE_MARK:
+            self.queue_out.add((kind[1:], status))
+            self.queue_ends.observe((kind[1:], status), seconds)
+        else:
+            self.ends.observe((kind, status), seconds)
+
+
+def _counts(name: str) -> Counts:
+    return Counts(name, METRICS[name].open)
+
+
+def _histograms(name: str) -> Histograms:
+    return Histograms(name, METRICS[name].open)

@@ -1,0 +1,2 @@
+-- What a worker has counted and holds, as its last sign of life told it (JSON): `perdure top` shows it.
+ALTER TABLE worker ADD COLUMN figures BLOB;
