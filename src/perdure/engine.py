@@ -123,8 +123,7 @@ class Engine(Client):
         super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
         self.tracer = self._monitor.traces
         self.worker: Worker | None = None
-        self._work, self._alone = work, alone
-        self._on_alert, self._observes = on_alert, _observes(recovery)
+        self._work, self._alone, self._on_alert, self._observes = work, alone, on_alert, _observes(recovery)
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
         self._migrate = work if migrate is None else migrate

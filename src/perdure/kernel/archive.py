@@ -96,7 +96,7 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True):
     sender: Raw = _NONE
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class ArchivedRecord(Struct, frozen=True, omit_defaults=True):
     """What a line holds: a process, the events of its last run, and the messages that this run needs.
 
     ``redacted`` names the parts whose values were replaced. ``former`` are the events of the runs before, by their
@@ -126,7 +126,7 @@ class Archived(Struct, frozen=True):
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def record_of(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> Record:
+def record_of(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> ArchivedRecord:
     """The record of a process as its row was; ``messages`` are all of its inbox, read not earlier than the row."""
     row = StoredProcess(
         id_text(process.id), process.kind, str(process.status), value(process.input), process.code, process.key,
@@ -135,7 +135,7 @@ def record_of(process: Process, events: Sequence[Event], messages: Sequence[Mess
         value(process.result), value(process.error), None if process.parent is None else id_text(process.parent),
         process.created_at, process.opened_at, process.changed_at, process.share, process.cost,
     )  # fmt: skip
-    return Record(row, stored(events), [_message(one) for one in needed(process, events, messages)])
+    return ArchivedRecord(row, stored(events), [_message(one) for one in needed(process, events, messages)])
 
 
 def needed(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> list[Message]:
@@ -190,7 +190,7 @@ def value(raw: bytes | None) -> Raw:
     return Raw(b'%s:"%s"}' % (BASE64, b64encode(raw)))
 
 
-def written(record: Record) -> bytes:
+def written(record: ArchivedRecord) -> bytes:
     """The line of a record, with its end."""
     raw = json.encode(record)
     return b'{"perdure":%d,"digest":"%s","record":%s}\n' % (FORM, _digest(raw).encode(), raw)
@@ -203,7 +203,7 @@ def _digest(raw: bytes) -> str:
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 _line = json.Decoder(ArchiveLine).decode
-_record = json.Decoder(Record).decode
+_record = json.Decoder(ArchivedRecord).decode
 _base64 = json.Decoder(dict[str, str]).decode
 
 
@@ -231,7 +231,7 @@ def read(line: bytes, number: int = 0) -> Archived:
         raise InvalidInput(f"line {number} does not hold a process: {error}") from None
 
 
-def _archived(record: Record, number: int) -> Archived:
+def _archived(record: ArchivedRecord, number: int) -> Archived:
     row = record.process
     process = Process(
         id_bytes(row.id), row.kind, row.key, _raw(row.input) or b"", Status(row.status), row.run, inbox=row.inbox,

@@ -13,7 +13,7 @@ from msgspec import Raw, json
 from msgspec.structs import replace
 
 from perdure.errors import InvalidInput
-from perdure.kernel.archive import BASE64, Record, StoredEvent
+from perdure.kernel.archive import BASE64, ArchivedRecord, StoredEvent
 from perdure.kernel.checkpoint import MARK
 from perdure.kernel.event import EventType
 from perdure.kernel.names import near
@@ -40,7 +40,7 @@ def checked(parts: Iterable[str]) -> tuple[str, ...]:
     return named
 
 
-def redacted(record: Record, parts: tuple[str, ...], redact: Redact | None = None) -> Record:
+def redacted(record: ArchivedRecord, parts: tuple[str, ...], redact: Redact | None = None) -> ArchivedRecord:
     """The record with these parts replaced, by ``redact`` if it is given; the line names what was replaced."""
     if not parts:
         return record
@@ -56,7 +56,7 @@ def redacted(record: Record, parts: tuple[str, ...], redact: Redact | None = Non
         messages = [replace(one, payload=_replaced(one.payload, "messages", [], redact)) for one in messages]
     events = [_event(one, parts, redact) for one in record.events]
     former = {run: [_event(one, parts, redact) for one in old] for run, old in record.former.items()}
-    return Record(replace(record.process, **changes), events, messages, list(parts), former)
+    return ArchivedRecord(replace(record.process, **changes), events, messages, list(parts), former)
 
 
 def _event(event: StoredEvent, parts: tuple[str, ...], redact: Redact | None) -> StoredEvent:
