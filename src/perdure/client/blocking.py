@@ -194,21 +194,25 @@ async def _handle(operations: Operations, id: str) -> OperationHandle:
     return operations.handle(id)
 
 
-class BlockingCheckRunHandle:
-    """What ``start`` and ``handle`` of :class:`BlockingChecks` give: a :class:`CheckRunHandle` whose verbs block."""
+class BlockingCheckRunHandle(BlockingReference[CheckRunHandle]):
+    """What ``start`` and ``handle`` of :class:`BlockingChecks` give: a :class:`CheckRunHandle` that blocks."""
 
     def __init__(self, engine: Runs, handle: CheckRunHandle) -> None:
-        self._engine = engine
-        self._handle = handle
+        super().__init__(engine, handle)
         self.id = handle.id
-
-    def run(self, verb: AsyncVerb[CheckRunHandle, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a verb of :class:`CheckRunHandle` on the engine's event loop."""
-        return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
 
     status = blocking(CheckRunHandle.status)
     cancel = blocking(CheckRunHandle.cancel)
     result = blocking(CheckRunHandle.result)
+
+
+def _examining(
+    verb: AsyncVerb[Checks, P, CheckRunHandle],
+) -> Callable[Concatenate[BlockingChecks, P], BlockingCheckRunHandle]:
+    """The same for a verb that starts a check run."""
+    return wraps(verb)(
+        lambda part, /, *args, **kwargs: BlockingCheckRunHandle(part._engine, part.run(verb, *args, **kwargs))
+    )
 
 
 class BlockingChecks(BlockingPart[Checks]):
@@ -219,18 +223,15 @@ class BlockingChecks(BlockingPart[Checks]):
     findings = blocking(Checks.findings)
     background = blocking(Checks.background)
 
+    start = _examining(Checks.start)
+
     def list(self) -> list[CheckView]:
         """All checks that there are."""
-        return self._engine.run(lambda engine: _listed(self._part(engine)))
-
-    def start(self, **settings: Any) -> BlockingCheckRunHandle:
-        """Start a check run: see :meth:`Checks.start`."""
-        started = self._engine.run(lambda engine: self._part(engine).start(**settings))
-        return BlockingCheckRunHandle(self._engine, started)
+        return self.run(_listed)
 
     def handle(self, id: str) -> BlockingCheckRunHandle:
         """The check run with this id."""
-        return BlockingCheckRunHandle(self._engine, self._engine.run(lambda engine: _run(self._part(engine), id)))
+        return BlockingCheckRunHandle(self._engine, self.run(_run, id))
 
 
 async def _listed(checks: Checks) -> list[CheckView]:
