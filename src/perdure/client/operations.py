@@ -2,95 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec import json
 
 from perdure.authoring.operation.machine import KIND, OperationMachine
-from perdure.authoring.operation.plan import Carried, OperationPlan, OperationStatus, Selected
-from perdure.client import validation
+from perdure.authoring.operation.plan import Carried, OperationPlan, OperationStatus, Selected, add_reasons
+from perdure.client import decision, validation
+from perdure.client.decision import Decision
 from perdure.client.finding.failures import FAILED
-from perdure.client.finding.fields import Candidate
 from perdure.client.finding.finder import Finder
 from perdure.client.finding.grammar import parsed
 from perdure.client.handle import Handle
-from perdure.client.parts import ClientParts
-from perdure.clock import Duration, in_seconds
-from perdure.errors import IllegalMove, InvalidInput, PerdureError
+from perdure.client.portion import REMOVED, OperationPortion, commanded, rows_of
+from perdure.clock import Computer, Duration, in_seconds
+from perdure.errors import InvalidInput
 from perdure.kernel.checkpoint import has_begun
-from perdure.kernel.event import Event
 from perdure.kernel.names import id_bytes, id_text, near
 from perdure.kernel.process import Process
+from perdure.kernel.transition import Sender
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Search
 
 if TYPE_CHECKING:
     from perdure.client.client import Client
 
-AT_ONCE = 200
-"""How many processes of a portion are commanded side by side."""
-EVENTS = 100
-"""How many of a process's last events are looked at for a command of the operation."""
 SAMPLES = 20
 
-
-class _Changed(IllegalMove):
-    """The process has changed since the operation began."""
-
-
-class _Tried(PerdureError):
-    """Nothing was written: the command would be carried out."""
-
-
-class _Ordered(Handle[Any]):
-    """A handle whose commands are carried out only if the process has not changed since; or are only tried.
-
-    The row was read with those of many others at ``now``: it is read again only if it has changed.
-    """
-
-    __slots__ = ("dry", "frozen", "now", "row")
-
-    def __init__(self, parts: ClientParts, row: Process, now: int, frozen: int, *, dry: bool) -> None:
-        super().__init__(parts, row.id, known=False)
-        self.row = row
-        self.now = now
-        self.frozen = frozen
-        self.dry = dry
-
-    async def _order(self, decide: Any, *, read: bool = True) -> None:
-        def judged(row: Process, history: Sequence[Event], now: int) -> Any:
-            if row.changed_at > self.frozen:
-                raise _Changed("it has changed since the operation began")
-            commit = decide(row, history, now)
-            if self.dry:
-                raise _Tried
-            return commit
-
-        row = self.row
-        events = row.events if read else 0
-        history = await self._parts.store.history(row.id, row.run, limit=events) if events else ()
-        if not await self._carried_out(row, history, judged, self.now):
-            await super()._order(judged, read=read)
-
-
-_Command = Callable[[Handle[Any], OperationPlan, Mapping[str, str]], Awaitable[Any]]
-VERBS: Mapping[str, _Command] = {
-    "retry": lambda handle, plan, said: handle.retry(**said),
-    "restart": lambda handle, plan, said: handle.restart(**said),
-    "restart-from": lambda handle, plan, said: handle.restart_from(plan.step, **said),
-    "skip": lambda handle, plan, said: handle.skip(plan.step, **said),
-    "hold": lambda handle, plan, said: handle.hold(**said),
-    "resume": lambda handle, plan, said: handle.resume(**said),
-    "terminate": lambda handle, plan, said: handle.terminate(**said),
-    "fail": lambda handle, plan, said: handle.fail(**said),
+_Verb = Callable[[OperationPlan, Sender, Computer], Decision]
+VERBS: Mapping[str, _Verb] = {
+    "retry": lambda plan, sender, machine: decision.retry(sender),
+    "restart": lambda plan, sender, machine: decision.restart(sender),
+    "restart-from": lambda plan, sender, machine: decision.restart_from(sender, plan.step),
+    "skip": lambda plan, sender, machine: decision.skip(sender, plan.step),
+    "hold": lambda plan, sender, machine: decision.hold(sender, machine.random),
+    "resume": lambda plan, sender, machine: decision.resume(sender),
+    "terminate": lambda plan, sender, machine: decision.terminate(sender),
+    "fail": lambda plan, sender, machine: decision.fail(sender),
 }
-"""What an operation can do to each process."""
+"""What an operation can do to each process: the decision of a single command."""
 WITH_STEP = frozenset({"restart-from", "skip"})
 NO_RELAPSE = frozenset({"hold", "terminate", "fail"})
 """After these nothing goes on that could fail again."""
@@ -158,18 +112,16 @@ class Operations:
         validation.outside_a_turn()
         plan = checked(OperationPlan(verb, where, step))
         now = await self._client.store.now()
-        left_out: Counter[str] = Counter()
-        would: list[str] = []
+        left_out: dict[str, int] = {}
+        would: builtins.list[str] = []
         number = 0
         async for page in self._finder(plan, None).candidates():
-            rows = [one.row for one in page]
-            for row, why in zip(rows, await self._each(plan, "", now, rows, dry=True), strict=True):
-                if why:
-                    left_out[why] += 1
-                    continue
-                number += 1
-                would += [id_text(row.id)] if len(would) < SAMPLES else []
-        return Preview(number, dict(left_out), would)
+            told = await self._portion(plan, "", now).preview([one.row for one in page])
+            fit = [id for id, why in told.items() if not why]
+            number += len(fit)
+            would += map(id_text, fit[: SAMPLES - len(would)])
+            add_reasons(left_out, Counter(why for why in told.values() if why))
+        return Preview(number, left_out, would)
 
     async def start(
         self,
@@ -217,25 +169,31 @@ class Operations:
 
     async def select(self, plan: OperationPlan, frozen: int, before: str | None, most: int) -> Selected:
         """The next processes that fit the plan and have not changed since ``frozen``."""
-        found: builtins.list[Candidate] = []
-        async for page in self._finder(plan, before).candidates():
-            found += [one for one in page if one.row.changed_at <= frozen]
+        found: builtins.list[str] = []
+        finder = self._finder(plan, before)
+        async for page in finder.candidates():
+            found += [id_text(one.row.id) for one in page if one.row.changed_at <= frozen]
             if len(found) >= most:
-                chosen = [id_text(one.row.id) for one in found[:most]]
-                return Selected(chosen, chosen[-1])
-        return Selected([id_text(one.row.id) for one in found], None)
+                return Selected(found[:most], found[most - 1])
+            if (
+                len(found) * 2 >= most >= LIST_ROWS and finder.behind is not None
+            ):  # what is left of a page is read twice
+                return Selected(found, id_text(finder.behind))
+        return Selected(found, None)
 
     async def carry_out(
         self, plan: OperationPlan, operation: str, frozen: int, processes: builtins.list[str]
     ) -> Carried:
         """Give each its command, once: one that has it already, from a try that was cut off, counts as done."""
-        ids = tuple(map(id_bytes, processes))
-        rows = await self._client.store.search(Search(ids=ids, limit=len(ids)))
-        left_out = Counter(why for why in await self._each(plan, operation, frozen, rows) if why)
+        rows = await rows_of(self._client.store, [id_bytes(id) for id in processes])
+        told = await self._portion(plan, operation, frozen).carry_out(rows)
+        left_out = Counter(why for why in told.values() if why)
         done = len(rows) - left_out.total()
-        if len(rows) < len(ids):
-            left_out["it was removed"] += len(ids) - len(rows)
-        return Carried(done, dict(left_out))
+        if len(rows) < len(processes):
+            left_out[REMOVED] += len(processes) - len(rows)
+        reasons: dict[str, int] = {}
+        add_reasons(reasons, left_out)
+        return Carried(done, reasons)
 
     async def relapsed(self, plan: OperationPlan, operation: str, frozen: int) -> int:
         """How many have failed or are broken, and fit the query, since the operation has commanded them."""
@@ -244,53 +202,23 @@ class Operations:
             return number
         async for page in self._finder(plan, None).candidates():
             changed = [one.row for one in page if one.row.changed_at > frozen and one.row.status in FAILED]
-            for some in _portions(changed, AT_ONCE):
-                number += sum(await asyncio.gather(*(self._commanded(row, operation) for row in some)))
+            number += len(await commanded(self._client.store, changed, _origin(operation)))
         return number
 
     def _finder(self, plan: OperationPlan, before: str | None) -> Finder:
         search = Search(tasks=True, before_id=None if before is None else id_bytes(before))
         return Finder(self._client.store, search, plan.where)
 
-    async def _each(
-        self, plan: OperationPlan, operation: str, frozen: int, rows: Sequence[Process], *, dry: bool = False
-    ) -> builtins.list[str]:
-        """For each an empty text if it was commanded, or why not."""
-        told: builtins.list[str] = []
-        for some in _portions(rows, AT_ONCE):
-            now = await self._client.store.now()
-            ordered = (_Ordered(self._client.parts, row, now, frozen, dry=dry) for row in some)
-            told += await asyncio.gather(*(self._one(plan, operation, handle) for handle in ordered))
-        return told
-
-    async def _one(self, plan: OperationPlan, operation: str, handle: _Ordered) -> str:
-        said = {"who": plan.who, "why": plan.why, "origin": _origin(operation)}
-        try:
-            await VERBS[plan.verb](handle, plan, said)
-        except _Tried:
-            return ""
-        except _Changed as why:
-            row = await self._client.row(handle.id_bytes)
-            return "" if operation and await self._commanded(row, operation) else str(why)
-        except PerdureError as why:
-            return str(why)
-        return ""
-
-    async def _commanded(self, row: Process, operation: str) -> bool:
-        """Whether the last run of a process has a command of this operation."""
-        origin, store = _origin(operation).encode(), self._client.store
-        first = await store.history(row.id, row.run, limit=1)
-        last = await store.history(row.id, row.run, limit=EVENTS, backward=True)
-        return any(origin in (event.payload or b"") for event in (*first, *last))
+    def _portion(self, plan: OperationPlan, operation: str, frozen: int) -> OperationPortion:
+        origin = _origin(operation)
+        sender = validation.sender(plan.who, plan.why, origin)
+        return OperationPortion(
+            self._client.parts, VERBS[plan.verb](plan, sender, self._client.machine), frozen, origin
+        )
 
 
 def _origin(operation: str) -> str:
     return f"operation {operation}"
-
-
-def _portions(every: Sequence[Any], size: int) -> Any:
-    rest = iter(every)
-    return iter(lambda: tuple(islice(rest, size)), ())
 
 
 def checked(plan: OperationPlan) -> OperationPlan:

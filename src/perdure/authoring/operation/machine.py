@@ -5,12 +5,25 @@ from __future__ import annotations
 from msgspec.structs import asdict
 
 from perdure.authoring.machine import Machine, call, complete, field, init, run_now, schedule, suspend, timer
-from perdure.authoring.operation.plan import OperationPlan, OperationStatus, Selected, carry_out, look_back, select
+from perdure.authoring.operation.plan import (
+    OperationPlan,
+    OperationStatus,
+    Selected,
+    add_reasons,
+    carry_out,
+    look_back,
+    select,
+)
 from perdure.kernel.names import LIBRARY
 
 KIND = f"{LIBRARY}operation"
-PORTION = 200
-"""How many processes are commanded between two looks at whether it is to pause."""
+PORTION = 1_000
+"""How many processes are commanded between two looks at whether it is to pause; with a rate, those of a second."""
+
+
+def portion(rate: float | None) -> int:
+    """How many processes are commanded together at a rate of so many a second."""
+    return PORTION if rate is None else max(1, min(PORTION, round(rate)))
 
 
 class OperationMachine(Machine, name=KIND):
@@ -42,7 +55,7 @@ class OperationMachine(Machine, name=KIND):
     async def due(self) -> None:
         """Do the next portion, or look what has become of those before."""
         if self.phase in ("canary", "running"):
-            await self._portion(self.plan.canary if self.phase == "canary" else PORTION)
+            await self._portion(self.plan.canary if self.phase == "canary" else portion(self.plan.rate))
         elif self.phase.startswith("watching"):
             await self._look_back()
 
@@ -76,8 +89,7 @@ class OperationMachine(Machine, name=KIND):
         if chosen.processes:
             carried = await carry_out(self.plan, self.id, self.frozen, chosen.processes)
             self.done += carried.done
-            for why, number in carried.left_out.items():
-                self.left_out[why] = self.left_out.get(why, 0) + number
+            add_reasons(self.left_out, carried.left_out)
         self.before = chosen.before
         if chosen.before is None:
             self._watch("watching")

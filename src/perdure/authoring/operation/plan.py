@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -44,6 +45,18 @@ class OperationStatus(Struct, frozen=True):
     left_out: dict[str, int] = {}
     paused: str = ""
     stopped: str = ""
+
+
+REASONS = 50
+"""How many different reasons are counted each by itself."""
+OTHER = "other reasons"
+
+
+def add_reasons(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    """Add why processes were left out, with how many each; what is more than can be shown is counted together."""
+    for why, number in more.items():
+        known = why if why in counts or len(counts) < REASONS else OTHER
+        counts[known] = counts.get(known, 0) + number
 
 
 class Selected(Struct, frozen=True):

@@ -30,17 +30,20 @@ class Finder:
         self.query = parsed(where)
         fields = _fields(self.query)
         self.search = narrowed(replace(search, tasks=search.tasks or "queue" in fields), self.query)
+        self.behind: bytes | None = None
+        """The last row of the last page that was read; None behind the last page."""
         self._asks = asks or not ASKED.isdisjoint(fields)
 
     async def candidates(self) -> AsyncIterator[list[Candidate]]:
         """All that fits, newest first, as it comes; a page may be empty. The search's limit does not count."""
-        before = self.search.before_id
+        search = replace(self.search, limit=LIST_ROWS)
         while True:
-            page = await self.store.search(replace(self.search, before_id=before, limit=LIST_ROWS))
+            page = await self.store.search(search)
+            self.behind = page[-1].id if len(page) == LIST_ROWS else None
             yield [one for one in await self._looked_at(page) if self.query.fits(one)]
-            if len(page) < LIST_ROWS:
+            if self.behind is None:
                 return
-            before = page[-1].id
+            search = replace(search, before_id=self.behind)
 
     async def first(self) -> list[Process]:
         """The first rows that fit, as many as the search asks for."""
