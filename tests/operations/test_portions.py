@@ -106,6 +106,18 @@ async def test_one_that_moves_while_its_portion_is_written_is_left_alone_and_the
     assert again == carried and await retried(engine) == 6
 
 
+async def test_a_portion_is_not_read_again_by_the_worker_that_has_selected_it(opened: Open) -> None:
+    engine, store = await failed(opened, 5)
+    frozen = await engine.store.now()
+    chosen = await engine.operations.select(RETRY, frozen, None, 9)
+    store.calls.clear()
+    assert (await engine.operations.carry_out(RETRY, "one", frozen, chosen.processes)).done == 5
+    assert called(store)["search"] == 0
+    assert (await engine.operations.carry_out(RETRY, "one", frozen, chosen.processes)).done == 5
+    assert called(store)["search"] == 1, "a portion that is done again is looked at anew"
+    assert await retried(engine) == 5
+
+
 async def test_a_portion_that_was_cut_off_is_counted_as_it_was_done(opened: Open) -> None:
     engine, store = await failed(opened, 40)
     every, frozen = await ids_of(engine), await engine.store.now()
@@ -130,9 +142,12 @@ async def test_a_database_that_is_away_is_no_reason_to_leave_a_process_out(opene
     assert (await engine.operations.carry_out(RETRY, "one", frozen, every)).done == 3
 
 
-async def test_a_process_that_is_gone_is_counted_as_removed(opened: Open) -> None:
+@pytest.mark.parametrize("selected", [False, True], ids=["commanded elsewhere", "commanded where it was selected"])
+async def test_a_process_that_is_gone_is_counted_as_removed(opened: Open, selected: bool) -> None:
     engine, _ = await failed(opened, 3)
     every, frozen = await ids_of(engine), await engine.store.now()
+    if selected:
+        assert (await engine.operations.select(RETRY, frozen, None, 9)).processes == every
     await engine.process(every[0]).remove()
     carried = await engine.operations.carry_out(RETRY, "one", frozen, every)
     assert (carried.done, carried.left_out) == (2, {portion.REMOVED: 1})

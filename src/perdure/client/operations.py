@@ -15,7 +15,7 @@ from perdure.authoring.operation.plan import Carried, OperationPlan, OperationSt
 from perdure.client import decision, validation
 from perdure.client.decision import Decision
 from perdure.client.finding.failures import FAILED
-from perdure.client.finding.finder import Finder
+from perdure.client.finding.finder import Finder, ahead
 from perdure.client.finding.grammar import parsed
 from perdure.client.handle import Handle
 from perdure.client.portion import REMOVED, OperationPortion, commanded, rows_of
@@ -103,6 +103,8 @@ class Operations:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._read: dict[bytes, Process] = {}
+        """The rows of the portion that was selected last: if the same worker commands them, they are not read again."""
 
     async def preview(self, verb: str, where: str, *, step: str = "") -> Preview:
         """What the operation would do to each process that fits the query now; nothing is written.
@@ -115,7 +117,7 @@ class Operations:
         left_out: dict[str, int] = {}
         would: builtins.list[str] = []
         number = 0
-        async for page in self._finder(plan, None).candidates():
+        async for page in ahead(self._finder(plan, None).candidates()):
             told = await self._portion(plan, "", now).preview([one.row for one in page])
             fit = [id for id, why in told.items() if not why]
             number += len(fit)
@@ -171,7 +173,9 @@ class Operations:
         """The next processes that fit the plan and have not changed since ``frozen``."""
         found: builtins.list[str] = []
         finder = self._finder(plan, before)
+        self._read = {}
         async for page in finder.candidates():
+            self._read |= {one.row.id: one.row for one in page}
             found += [id_text(one.row.id) for one in page if one.row.changed_at <= frozen]
             if len(found) >= most:
                 return Selected(found[:most], found[most - 1])
@@ -185,7 +189,10 @@ class Operations:
         self, plan: OperationPlan, operation: str, frozen: int, processes: builtins.list[str]
     ) -> Carried:
         """Give each its command, once: one that has it already, from a try that was cut off, counts as done."""
-        rows = await rows_of(self._client.store, [id_bytes(id) for id in processes])
+        ids = [id_bytes(id) for id in processes]
+        known, self._read = self._read, {}  # a portion that is done again is read again
+        rows = [known[id] for id in ids if id in known]
+        rows += await rows_of(self._client.store, [id for id in ids if id not in known])
         told = await self._portion(plan, operation, frozen).carry_out(rows)
         left_out = Counter(why for why in told.values() if why)
         done = len(rows) - left_out.total()
@@ -200,7 +207,7 @@ class Operations:
         number = 0
         if plan.verb in NO_RELAPSE:
             return number
-        async for page in self._finder(plan, None).candidates():
+        async for page in ahead(self._finder(plan, None).candidates()):
             changed = [one.row for one in page if one.row.changed_at > frozen and one.row.status in FAILED]
             number += len(await commanded(self._client.store, changed, _origin(operation)))
         return number

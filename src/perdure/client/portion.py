@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from perdure.client.decision import Decide, Decision
+from perdure.client.finding.finder import ahead
 from perdure.client.orders import Orders, applied
 from perdure.client.parts import ClientParts
 from perdure.errors import BadRecord, IllegalMove, PerdureError, ProcessNotFound, StoreUnavailable
@@ -89,7 +90,7 @@ class OperationPortion:
 
     async def preview(self, rows: Sequence[Process]) -> dict[bytes, str]:
         """Judge each as the command itself would; nothing is written."""
-        async for some in self._read(rows):
+        async for some in ahead(self._read(rows)):
             now = await self.parts.store.now()
             for row, history in some:
                 self._judge(row, history, now)
@@ -140,7 +141,7 @@ class OperationPortion:
         """Have the commits written, while the next ones are read and decided."""
         under_way: list[_Handed] = []
         try:
-            async for some in self._read(rows):
+            async for some in ahead(self._read(rows)):
                 now = await self.parts.store.now()
                 commits = [commit for row, history in some if (commit := self._judge(row, history, now))]
                 sent = self.parts.machine.monotonic()

@@ -6,8 +6,10 @@ of each row here, so that errors and attributes may be sealed. The answer is nev
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -17,6 +19,8 @@ from perdure.client.view import standing
 from perdure.kernel.process import Process, Status
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Search, Store
+
+T = TypeVar("T")
 
 ASKED = frozenset({"mover", "waiting", "worker"})
 """What a query asks of others than the row itself."""
@@ -57,7 +61,7 @@ class Finder:
     async def counts(self) -> list[tuple[str, Status, int]]:
         """How many fit, by kind and status."""
         numbers: Counter[tuple[str, Status]] = Counter()
-        async for page in self.candidates():
+        async for page in ahead(self.candidates()):
             numbers.update((one.row.kind, one.row.status) for one in page)
         return [(kind, status, number) for (kind, status), number in sorted(numbers.items())]
 
@@ -68,6 +72,18 @@ class Finder:
         names = {worker.id: worker.name for worker in await self.store.workers(ended=True)}
         queues = await standing(self.store, page)
         return [Candidate(row, now, names, queues) for row in page]
+
+
+async def ahead(every: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The same, but the next one is fetched already while the caller works on the one before."""
+    coming = asyncio.ensure_future(anext(every, None))
+    try:
+        while (one := await coming) is not None:
+            coming = asyncio.ensure_future(anext(every, None))
+            yield one
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
 
 
 def _fields(query: Query) -> set[str]:
