@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from perdure.client.finding.fields import Candidate
+from perdure.client.finding.fields import Candidate, time_of
 from perdure.client.finding.grammar import Compared, Either, Every, Not, Query, parsed
 from perdure.client.view import standing
 from perdure.kernel.process import Process, Status
@@ -22,6 +22,8 @@ from perdure.store.base import Search, Store
 
 T = TypeVar("T")
 
+_EDGES = {">=": ("from", 0), ">": ("from", 1), "<": ("to", 0), "<=": ("to", 1)}
+"""Which end of the times that count a comparison gives, and how many microseconds behind the value it lies."""
 ASKED = frozenset({"mover", "waiting", "worker"})
 """What a query asks of others than the row itself."""
 
@@ -96,11 +98,22 @@ def _fields(query: Query) -> set[str]:
 
 
 def narrowed(search: Search, query: Query) -> Search:
-    """The search, narrowed by what all that fits the query has in common and an index knows."""
+    """The search, narrowed by what all that fits the query has in common and the database knows."""
     for one in query.parts if isinstance(query, Every) else (query,):
         if isinstance(one, Compared):
-            search = _narrowed(search, one)
+            search = _started(search, one) if one.field.name == "created" else _narrowed(search, one)
     return search
+
+
+def _started(search: Search, one: Compared) -> Search:
+    """Narrowed by the time of the start, at its ends alone."""
+    if len(one.values) > 1 or one.operator not in _EDGES:
+        return search
+    bound, more = _EDGES[one.operator]
+    at = time_of(one.values[0]) + more
+    if bound == "from":
+        return replace(search, created_from=at if search.created_from is None else max(at, search.created_from))
+    return replace(search, created_to=at if search.created_to is None else min(at, search.created_to))
 
 
 def _narrowed(search: Search, one: Compared) -> Search:
