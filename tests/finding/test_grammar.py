@@ -167,5 +167,5 @@ DAY = 1_764_028_800 * SECOND  # 2025-11-25
         ("status in (failed, broken)", Search(statuses=(Status.FAILED, Status.BROKEN))),
     ],
 )
-def test_a_query_is_narrowed_in_the_database_by_what_all_that_fits_has_in_common(query: str, search: Search) -> None:
+def test_a_query_is_narrowed_in_the_database_by_what_everything_that_fits_shares(query: str, search: Search) -> None:
     assert narrowed(Search(), parsed(query)) == search

@@ -9,8 +9,8 @@ import pytest
 
 from perdure import Engine, ProcessFailed, Search
 from perdure.authoring.operation import machine, plan
-from perdure.authoring.operation.plan import OperationPlan
-from perdure.client import portion
+from perdure.authoring.operation.plan import CHANGED, OperationPlan, Window
+from perdure.client import past_orders, portion
 from perdure.errors import StoreUnavailable
 from perdure.kernel.event import EventType
 from perdure.store.base import Search as Rows
@@ -54,9 +54,9 @@ async def retried(engine: Engine) -> int:
 
 async def test_a_portion_is_read_and_written_with_a_handful_of_calls(opened: Open) -> None:
     engine, store = await failed(opened, 150)
-    every, frozen = await ids_of(engine), await engine.store.now()
+    every, window = await ids_of(engine), Window(await engine.store.now())
     store.calls.clear()
-    carried = await engine.operations.carry_out(RETRY, "one", frozen, every)
+    carried = await engine.operations.carry_out(RETRY, "one", window, every)
     assert (carried.done, carried.left_out) == (150, {})
     assert called(store) == {"search": 1, "histories": 1, "commit": called(store)["commit"]}
     assert called(store)["commit"] <= 2, "the first may go alone, the others wait for it"
@@ -66,10 +66,10 @@ async def test_a_portion_is_read_and_written_with_a_handful_of_calls(opened: Ope
 async def test_histories_that_are_too_long_for_one_answer_are_read_one_after_the_other(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portion, "BATCH_BYTES", 1)
+    monkeypatch.setattr(past_orders, "BATCH_BYTES", 1)
     engine, store = await failed(opened, 5)
     assert (await engine.operations.preview("retry", "kind = payment")).would == 5
-    carried = await engine.operations.carry_out(RETRY, "one", await engine.store.now(), await ids_of(engine))
+    carried = await engine.operations.carry_out(RETRY, "one", Window(await engine.store.now()), await ids_of(engine))
     assert (carried.done, called(store)["histories"]) == (5, 2 * 5)
 
 
@@ -92,64 +92,64 @@ async def test_a_process_that_goes_on_where_it_was_is_retried_without_its_histor
 async def test_one_that_moves_while_its_portion_is_written_is_left_alone_and_the_others_are_done(opened: Open) -> None:
     engine, store = await failed(opened, 6)
     other, _ = await opened()
-    every, frozen = await ids_of(engine), await engine.store.now()
+    every, window = await ids_of(engine), Window(await engine.store.now())
     gate = Gate("commit")
     store.before = gate
-    carrying = asyncio.create_task(engine.operations.carry_out(RETRY, "one", frozen, every))
+    carrying = asyncio.create_task(engine.operations.carry_out(RETRY, "one", window, every))
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
     await other.process(every[2]).retry(who="bob")
     gate.open.set()
     carried = await carrying
-    assert (carried.done, carried.left_out) == (5, {portion.CHANGED: 1})
+    assert (carried.done, carried.left_out) == (5, {CHANGED: 1})
     assert await retried(engine) == 6, "and the command of bob is the only one that this process has"
-    again = await engine.operations.carry_out(RETRY, "one", frozen, every)
+    again = await engine.operations.carry_out(RETRY, "one", window, every)
     assert again == carried and await retried(engine) == 6
 
 
 async def test_a_portion_is_not_read_again_by_the_worker_that_has_selected_it(opened: Open) -> None:
     engine, store = await failed(opened, 5)
-    frozen = await engine.store.now()
-    chosen = await engine.operations.select(RETRY, frozen, None, 9)
+    window = Window(await engine.store.now())
+    chosen = await engine.operations.select(RETRY, "one", window, None, 9)
     store.calls.clear()
-    assert (await engine.operations.carry_out(RETRY, "one", frozen, chosen.processes)).done == 5
+    assert (await engine.operations.carry_out(RETRY, "one", window, chosen.processes)).done == 5
     assert called(store)["search"] == 0
-    assert (await engine.operations.carry_out(RETRY, "one", frozen, chosen.processes)).done == 5
+    assert (await engine.operations.carry_out(RETRY, "one", window, chosen.processes)).done == 5
     assert called(store)["search"] == 1, "a portion that is done again is looked at anew"
     assert await retried(engine) == 5
 
 
 async def test_a_portion_that_was_cut_off_is_counted_as_it_was_done(opened: Open) -> None:
     engine, store = await failed(opened, 40)
-    every, frozen = await ids_of(engine), await engine.store.now()
-    assert (await engine.operations.carry_out(RETRY, "one", frozen, every[:25])).done == 25
+    every, window = await ids_of(engine), Window(await engine.store.now())
+    assert (await engine.operations.carry_out(RETRY, "one", window, every[:25])).done == 25
     store.calls.clear()
-    carried = await engine.operations.carry_out(RETRY, "one", frozen, every)
+    carried = await engine.operations.carry_out(RETRY, "one", window, every)
     assert (carried.done, carried.left_out) == (40, {})
     assert called(store)["history"] == 0 and called(store)["histories"] <= 3
     assert await retried(engine) == 40
-    assert (await engine.operations.carry_out(RETRY, "another", frozen, every)).left_out == {portion.CHANGED: 40}
+    assert (await engine.operations.carry_out(RETRY, "another", window, every)).left_out == {CHANGED: 40}
 
 
 @pytest.mark.parametrize("door", ["histories", "search"])
 async def test_a_database_that_is_away_is_no_reason_to_leave_a_process_out(opened: Open, door: str) -> None:
     engine, store = await failed(opened, 3)
-    every, frozen = await ids_of(engine), await engine.store.now()
+    every, window = await ids_of(engine), Window(await engine.store.now())
     outage = Outage(door).upon(store)
     outage.away = True
     with pytest.raises(StoreUnavailable):
-        await engine.operations.carry_out(RETRY, "one", frozen, every)
+        await engine.operations.carry_out(RETRY, "one", window, every)
     outage.away = False
-    assert (await engine.operations.carry_out(RETRY, "one", frozen, every)).done == 3
+    assert (await engine.operations.carry_out(RETRY, "one", window, every)).done == 3
 
 
 @pytest.mark.parametrize("selected", [False, True], ids=["commanded elsewhere", "commanded where it was selected"])
 async def test_a_process_that_is_gone_is_counted_as_removed(opened: Open, selected: bool) -> None:
     engine, _ = await failed(opened, 3)
-    every, frozen = await ids_of(engine), await engine.store.now()
+    every, window = await ids_of(engine), Window(await engine.store.now())
     if selected:
-        assert (await engine.operations.select(RETRY, frozen, None, 9)).processes == every
+        assert (await engine.operations.select(RETRY, "one", window, None, 9)).processes == every
     await engine.process(every[0]).remove()
-    carried = await engine.operations.carry_out(RETRY, "one", frozen, every)
+    carried = await engine.operations.carry_out(RETRY, "one", window, every)
     assert (carried.done, carried.left_out) == (2, {portion.REMOVED: 1})
 
 
@@ -157,15 +157,15 @@ async def test_pages_that_hold_few_that_fit_make_a_portion_together(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.client.finding.finder.LIST_ROWS", 4)
-    monkeypatch.setattr("perdure.client.operations.LIST_ROWS", 4)
+    monkeypatch.setattr("perdure.client.operation_orders.LIST_ROWS", 4)
     engine, _ = await failed(opened, 18)
-    every, frozen = await ids_of(engine), await engine.store.now()
+    every, window = await ids_of(engine), Window(await engine.store.now())
     for id in every[::3]:
         await engine.process(id).retry()
     found: list[str] = []
     before, portions = None, 0
     while portions == 0 or before is not None:
-        chosen = await engine.operations.select(RETRY, frozen, before, 4)
+        chosen = await engine.operations.select(RETRY, "one", window, before, 4)
         found, before, portions = found + chosen.processes, chosen.before, portions + 1
     assert found == [id for id in every if id not in every[::3]]
     assert portions <= 5

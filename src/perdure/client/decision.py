@@ -172,7 +172,7 @@ def edit_input(sender: Sender, registry: Registry, arguments: Arguments, *, rest
     return Decision(edited)
 
 
-def edit_fields(sender: Sender, registry: Registry, changes: Mapping[str, Raw]) -> Decision:
+def edit_fields(sender: Sender, registry: Registry, changes: dict[str, Raw]) -> Decision:
     """Give fields of a machine other values; they are checked if its class is in the registry."""
 
     def edited(row: Process, history: Sequence[Event], now: int) -> Commit:
