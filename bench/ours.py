@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Raw, json
 
 from bench import ours_payloads, ours_wakes, payload
-from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
+from bench.driver import Role, Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
 from perdure import Engine, Handle, Search, now, step, workflow
 from perdure.authoring.queue import Task as WaitingTask
 from perdure.kernel.child import queue_kind
@@ -329,6 +329,18 @@ async def schedules(task: Task) -> dict[str, Any]:
     return await ours_machines.schedules(task)
 
 
+def repair(role: str) -> Role:
+    """A role of W22, imported like W20."""
+
+    async def work(task: Task) -> dict[str, Any]:
+        from bench import ours_repair
+
+        answer: dict[str, Any] = await getattr(ours_repair, role)(task)
+        return answer
+
+    return work
+
+
 if __name__ == "__main__":
     main(
         {
@@ -357,5 +369,11 @@ if __name__ == "__main__":
             "w20": machines,
             "seed_machine": seed_machine,
             "w21": schedules,
+            "seed_failed": repair("seed"),
+            "w22_look": repair("look"),
+            "w22_starts": repair("starts"),
+            "w22": repair("operate"),
+            "w22_half": repair("half"),
+            "w22_verify": repair("verify"),
         }
     )

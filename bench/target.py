@@ -182,6 +182,10 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
             2,
         ),
         at_most(who, "100,000 schedules due at one instant: the last began s after", "w21", "last_s", 60, 1),
+        at_least(who, "100,000 failed processes: dry run /s", "w22", "tried_per_s", 10_000),
+        at_least(who, "100,000 failed processes: commanded by one operation /s", "w22", "commands_per_s", 5_000),
+        at_most(who, "p99 of starts meanwhile, × quiet", "w22", "p99_ratio", 5, 1),
+        at_most(who, "commanded twice or lost after a kill", "w22", "miscounted", 0),
         at_most(who, "a call to a machine with 1,000,000 behind it, × a young one", "w20", "ratio", 1.25, 2),
         at_least(who, "20,000 by start_many, × a closed loop", "w18", "ratio", 0.95, 2),
     ]

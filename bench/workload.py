@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from bench import backlog, footprint, old_machine, recovery, several, traffic
+from bench import backlog, footprint, old_machine, recovery, repair, several, traffic
 from bench.contestant import Contestant
 from bench.database import Cluster
 from bench.seat import Seat
@@ -76,6 +76,11 @@ def _traffic(who: Contestant, cluster: Cluster, n: int) -> Measurement:
 def _old_machine(who: Contestant, cluster: Cluster, n: int) -> Measurement:
     with Seat(who, cluster) as seat:
         return old_machine.measure(seat, n)
+
+
+def _repair(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        return repair.measure(seat, n)
 
 
 def _other_worker(who: Contestant, cluster: Cluster, n: int) -> Measurement:
@@ -360,6 +365,25 @@ ALL = {
                 Figure("peak_rss_mib", "peak RSS MiB"),
             ),
             _simple("w21"),
+        ),
+        Workload(
+            "w22",
+            "100,000 failed processes repaired by one operation",
+            (
+                Figure("found_per_s", "found /s"),
+                Figure("grouped_per_s", "by cause /s"),
+                Figure("tried_per_s", "dry run /s"),
+                Figure("tried_cpu_ms", "dry run: CPU ms each", 3),
+                Figure("commands_per_s", "commanded /s"),
+                Figure("cpu_ms_each", "CPU ms each", 3),
+                Figure("server_cpu_ms", "server CPU ms each", 3),
+                Figure("peak_rss_mib", "peak RSS MiB"),
+                Figure("p99_ratio", "p99 of starts, × quiet", 1),
+                Figure("repaired_per_s", "run to the end /s"),
+                Figure("verified", "past the break"),
+                Figure("miscounted", "miscounted after a kill"),
+            ),
+            _repair,
         ),
     )
 }

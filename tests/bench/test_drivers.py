@@ -75,6 +75,13 @@ def test_schedules_that_are_due_at_one_instant_are_measured(ours: Contestant, cl
     assert measured["occurrences_per_s"] > 0 and measured["last_s"] >= 0
 
 
+def test_the_repair_of_many_by_one_operation_is_measured(ours: Contestant, cluster: Cluster) -> None:
+    measured = workload.ALL["w22"].measure(ours, cluster, 3_000)
+    assert figures("w22") <= set(measured)
+    assert (measured["verified"], measured["miscounted"], measured["not_resumed"]) == (3_000, 0, 0)
+    assert 0 < measured["before_kill"] < 3_000
+
+
 def test_two_engines_are_measured_against_one(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(several, "LEAD_SECONDS", 1.0)
     measured = workload.ALL["w17"].measure(contestant.ALL["ours"], cluster, 60)

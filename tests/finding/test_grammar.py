@@ -7,11 +7,13 @@ import re
 import pytest
 
 from perdure.client.finding.fields import FIELDS, Candidate
+from perdure.client.finding.finder import narrowed
 from perdure.client.finding.grammar import DEPTH, parsed
 from perdure.clock import SECOND
 from perdure.errors import InvalidInput, StepError
 from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process, Status
+from perdure.store.base import Search
 
 HOUR = 3600 * SECOND
 NOW = 1_000 * HOUR
@@ -146,3 +148,24 @@ def test_every_field_can_be_asked_of_every_process() -> None:
     for name in FIELDS:
         for row in (PAYMENT, WAITS):
             assert isinstance(fits(name, row), bool)
+
+
+DAY = 1_764_028_800 * SECOND  # 2025-11-25
+
+
+@pytest.mark.parametrize(
+    ("query", "search"),
+    [
+        ("created >= 2025-11-25", Search(created_from=DAY)),
+        ("created > 2025-11-25", Search(created_from=DAY + 1)),
+        ("created < 2025-11-25", Search(created_to=DAY)),
+        ("created <= 2025-11-25", Search(created_to=DAY + 1)),
+        ("created > 2025-11-24 and created >= 2025-11-25 and kind = sale", Search(kind="sale", created_from=DAY)),
+        ("created = 2025-11-25", Search()),
+        ("created > 2025-11-25 or kind = sale", Search()),
+        ("not created > 2025-11-25", Search()),
+        ("status in (failed, broken)", Search(statuses=(Status.FAILED, Status.BROKEN))),
+    ],
+)
+def test_a_query_is_narrowed_in_the_database_by_what_everything_that_fits_shares(query: str, search: Search) -> None:
+    assert narrowed(Search(), parsed(query)) == search

@@ -9,12 +9,15 @@ import pytest
 
 from perdure import ProcessFailed, Search
 from perdure.engine import Engine
+from perdure.kernel.event import EventType
 from tests.kill import lender
 from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.operations.copies import copy
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
 MANY = 12
+LARGE = 3_000
 POINTS = [(call, side) for call in (2, 4, 6) for side in ("before", "after")]
 
 
@@ -44,3 +47,31 @@ async def test_a_worker_killed_in_the_middle_of_an_operation_repeats_nothing_and
                 "each was retried once"
             )
             await laws_hold(survivor)
+
+
+@pytest.mark.parametrize(("call", "side"), [(5, "before"), (9, "after")])
+async def test_a_worker_killed_in_the_middle_of_a_large_operation_repeats_nothing_and_loses_nobody(
+    harness: Harness, tmp_path: Path, call: int, side: str
+) -> None:
+    down = tmp_path / "down"
+    down.touch()
+    async with Engine(harness.url, work=True, workflows=[lender], migrate=True) as client:
+        first = await client.start(lender.loan, str(down))
+        with pytest.raises(ProcessFailed):
+            await first.result(LIMIT)
+    down.unlink()
+    where = "kind = loan and status = failed"
+    async with Engine(harness.url) as client:
+        await copy(client, first.id, LARGE - 1)
+        operation = await client.operations.start("retry", where, watch=0)
+        kill_point = {"door": "commit", "call": call, "side": side, "signal": KILL}
+        child = await harness.start_worker(only=[], kill_point=kill_point)
+        assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
+        done = LARGE - (await client.count(where=where))["loan"]["failed"]
+        assert 0 < done < LARGE, "the worker died in the middle"
+        async with Engine(harness.url, work=True, workflows=[]):
+            outcome = await operation.result(LIMIT)
+        assert (outcome.phase, outcome.done, outcome.relapsed, outcome.left_out) == ("done", LARGE, 0, {})
+        assert await client.count(where="kind = loan and status = running and run = 2") == {"loan": {"running": LARGE}}
+        history = await client.process(first.id).history()
+        assert [event.type for event in history].count(EventType.RUN_OPENED) == 1

@@ -150,7 +150,7 @@ async def main(url: str, orders: dict[str, Any]) -> None:
     if "kill_point" in orders:
         KillPoint(**orders["kill_point"]).upon(store)
     options = WorkerOptions(**orders.get("options", {}))
-    hosted = [three_steps, five_pauses, held, poised, poison, *orders.get("modules", [])]
+    hosted = orders.get("only", [three_steps, five_pauses, held, poised, poison, *orders.get("modules", [])])
     async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, options=options) as engine:
         if "call" in orders:
             id, name, value, key = orders["call"]

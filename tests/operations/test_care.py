@@ -84,7 +84,7 @@ async def test_a_store_that_is_away_for_a_moment_leaves_nothing_out(opened: Open
     plan = operation_machine.OperationPlan("retry", FAILED)
 
     async def away(door: str, argument: object) -> None:
-        if door == "history":
+        if door == "histories":
             raise StoreUnavailable("the store is away for a moment")
 
     before, store.before = store.before, away

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, overload
 
 from perdure import limits
 from perdure.authoring.machine.method import RepairMethod, SignalMethod
-from perdure.authoring.start import NamedWorkflow
-from perdure.client import validation
+from perdure.client import decision, validation
+from perdure.client.decision import Decision, never
 from perdure.client.orders import Orders
-from perdure.clock import Duration, microseconds
-from perdure.errors import BadRecord, ProcessNotFound
-from perdure.kernel import command, manual_result, removal, run, transition
-from perdure.kernel import repair as kernel_repair
-from perdure.kernel.checkpoint import is_checkpoint, parted
-from perdure.kernel.commit import Commit
-from perdure.kernel.edit import fields_of, with_fields, with_input
-from perdure.kernel.event import Event
-from perdure.kernel.integrity import refuse_newer
+from perdure.clock import Duration
+from perdure.errors import ProcessNotFound
+from perdure.kernel import command, removal
 from perdure.kernel.message import MessageType, SendVerdict
-from perdure.kernel.payload import encode
-from perdure.kernel.process import Process, Status
-from perdure.kernel.stored import first_trouble
+from perdure.kernel.process import Process
 from perdure.kernel.transition import Sender
 from perdure.logs import logger
 
@@ -121,32 +113,28 @@ class Commands(Orders):
 
         Raises IllegalMove if it is not running.
         """
-        sender = validation.sender(who, why, origin)
-        spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self._parts.machine.random() - 1)
-        idle = microseconds(limits.IDLE_CHECK_SECONDS * spread)
-        await self._order(lambda row, history, now: command.held(row, sender, now=now, idle_at=now + idle), read=False)
+        await self._order(decision.hold(validation.sender(who, why, origin), self._parts.machine.random))
 
     async def resume(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a held process go on where it was; steps that were in flight run again under their idempotency keys.
 
         Raises IllegalMove if it is not held.
         """
-        sender = validation.sender(who, why, origin)
-        await self._order(lambda row, history, now: command.resumed(row, sender, now=now), read=False)
+        await self._order(decision.resume(validation.sender(who, why, origin)))
 
     async def terminate(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """End a process at once, whichever worker holds it; results of its steps in flight do not count.
 
         Its code does not run any more, so nothing is cleaned up or undone. Raises IllegalMove if it has ended.
         """
-        await self._end(transition.terminated, validation.sender(who, why, origin))
+        await self._order(decision.terminate(validation.sender(who, why, origin)))
 
     async def fail(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Mark a process as failed at once, whichever worker holds it: whoever waits for it gets ProcessFailed.
 
         Its code does not run any more, so nothing is cleaned up or undone. Raises IllegalMove if it has ended.
         """
-        await self._end(transition.given_up, validation.sender(who, why, origin))
+        await self._order(decision.fail(validation.sender(who, why, origin)))
 
     @overload
     async def repair(self, method: RepairMethod[P, None], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
@@ -176,21 +164,7 @@ class Commands(Orders):
         await self._repair(*validation.repair(method, arguments), sender)
 
     async def _repair(self, method: str, raw: bytes, sender: Sender) -> None:
-        def repaired(row: Process, history: Sequence[Event], now: int) -> Commit:
-            _refuse_unreadable(row, history)
-            return kernel_repair.repaired(row, history, method, raw, sender, now=now)
-
-        await self._order(repaired)
-
-    async def _end(self, by: Callable[..., Commit], sender: Sender) -> None:
-        try:
-            await self._order(lambda row, history, now: by(row, sender, history, now=now))
-        except BadRecord:  # nothing can be appended to its history: end it without an event
-
-            def forced(row: Process, history: Sequence[Event], now: int) -> Commit:
-                return transition.unrecorded(by(row, sender, now=now))
-
-            await self._order(forced, read=False)
+        await self._order(decision.repair(sender, method, raw))
 
     async def retry(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a failed, broken or held process go on from its last good event.
@@ -198,14 +172,7 @@ class Commands(Orders):
         A failed process goes on in a new run: the step that failed gets new attempts, under its old idempotency key.
         Raises IllegalMove in any other status, and if a step that would count as done was undone.
         """
-        sender = validation.sender(who, why, origin)
-
-        def retried(row: Process, history: Sequence[Event], now: int) -> Commit:
-            if row.status is Status.FAILED or is_checkpoint(row.state):
-                _refuse_unreadable(row, history)
-            return run.retried(row, history, sender, now=now)
-
-        await self._order(retried)
+        await self._order(decision.retry(validation.sender(who, why, origin)))
 
     async def restart(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Begin again from the stored input, in a new run that keeps no results; the old run can still be read.
@@ -213,8 +180,7 @@ class Commands(Orders):
         Its steps run under new idempotency keys. Nothing is undone; children that have not answered are asked to end.
         All messages are delivered again, except requests to cancel. Allowed in every status.
         """
-        sender = validation.sender(who, why, origin)
-        await self._order(lambda row, history, now: run.restarted(row, history, sender, now=now))
+        await self._order(decision.restart(validation.sender(who, why, origin)))
 
     async def edit_input(
         self,
@@ -236,13 +202,7 @@ class Commands(Orders):
         """
         sender = validation.sender(who, why, origin)
         arguments = validation.arguments(args, kwargs)
-
-        def edited(row: Process, history: Sequence[Event], now: int) -> Commit:
-            known = self._parts.registry.versions.get((row.kind, row.code))
-            raw = validation.input(known or NamedWorkflow(row.kind, version=row.code), *arguments)
-            return with_input(row, history, raw, sender, now=now, restart=restart)
-
-        await self._order(edited)
+        await self._order(decision.edit_input(sender, self._parts.registry, arguments, restart=restart))
 
     async def edit_fields(
         self,
@@ -264,17 +224,7 @@ class Commands(Orders):
         """
         sender = validation.sender(who, why, origin)
         changes = validation.fields({**(values or {}), **named})
-
-        def edited(row: Process, history: Sequence[Event], now: int) -> Commit:
-            fields = fields_of(row)
-            known = self._parts.registry.versions.get((row.kind, row.code))
-            if known is not None and known.machine is not None:
-                known.machine.check_edit(fields, parted(row.state or b"")[0].form, changes)
-            else:
-                validation.known_fields(changes, fields)
-            return with_fields(row, changes, sender, now=now)
-
-        await self._order(edited, read=False)
+        await self._order(decision.edit_fields(sender, self._parts.registry, changes))
 
     async def restart_from(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Run a step again, and all that followed it, in a new run that keeps the results before and beside it.
@@ -283,13 +233,7 @@ class Commands(Orders):
         and those asked for later get new idempotency keys. Allowed in every status. Raises IllegalMove if no such step
         has ended, if several have, or if a step that would be kept was undone.
         """
-        sender = validation.sender(who, why, origin)
-
-        def restarted(row: Process, history: Sequence[Event], now: int) -> Commit:
-            _refuse_unreadable(row, history)
-            return run.restarted_from(row, history, step, sender, now=now)
-
-        await self._order(restarted)
+        await self._order(decision.restart_from(validation.sender(who, why, origin), step))
 
     async def set_result(
         self, step: str, value: object, *, who: str = "", why: str = "", origin: str = "client"
@@ -302,28 +246,11 @@ class Commands(Orders):
         back. Raises IllegalMove if no such step is open or has failed, or if several are; PayloadError for a value that
         cannot be stored.
         """
-        await self._by_hand(step, value, validation.sender(who, why, origin), skipped=False)
+        await self._order(decision.set_result(validation.sender(who, why, origin), step, value))
 
     async def skip(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Skip a step that is open or has failed: its result becomes None. Otherwise like :meth:`set_result`."""
-        await self._by_hand(step, None, validation.sender(who, why, origin), skipped=True)
-
-    async def _by_hand(self, step: str, value: object, sender: Sender, *, skipped: bool) -> None:
-        raw = encode(value, what=f"the result of step {step!r}")
-
-        def given(row: Process, history: Sequence[Event], now: int) -> Commit:
-            _refuse_unreadable(row, history)
-            return manual_result.set_by_hand(row, history, step, raw, sender, now=now, skipped=skipped)
-
-        patience = self._parts.machine.monotonic() + limits.STEPS_TOLD_SECONDS
-        while True:
-            try:
-                return await self._order(given)
-            except manual_result.NothingOpen:
-                # A step that began a moment ago is in the row once its worker has renewed the lease.
-                if self._parts.machine.monotonic() > patience or (await self._parts.row(self.id_bytes)).owner is None:
-                    raise
-            await asyncio.sleep(limits.STEPS_TOLD_SECONDS / 20)
+        await self._order(decision.skip(validation.sender(who, why, origin), step))
 
     async def remove(self, *, force: bool = False, who: str = "", why: str = "", origin: str = "client") -> None:
         """Delete a process that has ended, with its history and its messages; from then on it is not found.
@@ -336,14 +263,14 @@ class Commands(Orders):
         row = await self._parts.row(self.id_bytes)
         with suppress(ProcessNotFound):  # another command was quicker, or the answer to our own got lost
             if force and row.run > 2 and not row.final:  # too much may hang on it for one transaction
-                await self._end(transition.terminated, sender)
+                await self._order(decision.terminate(sender))
                 # If we die here it has ended, and is removed when the command is given again.
                 row = await self._parts.row(self.id_bytes)
             if row.final:
                 await self._thin_out(row)
-                await self._order(lambda row, history, now: removal.removed(row, sender, now=now), read=False)
+                await self._order(Decision(lambda row, history, now: removal.removed(row, sender, now=now), never))
             else:
-                await self._end(partial(removal.removed, force=force), sender)
+                await self._order(decision.end(partial(removal.removed, force=force), sender))
         why = f" because: {sender.why}" if sender.why else ""
         log.warning("process %s was removed by %s%s", self.id, sender.who or "somebody", why)
 
@@ -361,11 +288,4 @@ class Commands(Orders):
         then. Raises IllegalMove if the process has not ended, or has no key.
         """
         sender = validation.sender(who, why, origin)
-        await self._order(lambda row, history, now: removal.key_released(row, sender, now=now), read=False)
-
-
-def _refuse_unreadable(row: Process, history: Sequence[Event]) -> None:
-    """Raise if a new run would copy a payload that cannot be opened here, or lack an event that is not known here."""
-    refuse_newer(row, history)
-    if trouble := first_trouble(event.payload for event in history):
-        raise trouble
+        await self._order(Decision(lambda row, history, now: removal.key_released(row, sender, now=now), never))

@@ -11,6 +11,7 @@ from perdure import limits
 from perdure.authoring.start import NamedWorkflow, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
+from perdure.client.decision import Decision
 from perdure.client.handle import Handle
 from perdure.client.orders import Orders
 from perdure.errors import IllegalMove, ProcessNotFound
@@ -47,7 +48,7 @@ class WaitingProcess(Orders):
             return debounce.put_off(row, history, start, _SENDER, due_at=debounce.due(row, wait, longest, now), now=now)
 
         try:
-            await self._order(later)
+            await self._order(Decision(later))
         except (IllegalMove, ProcessNotFound):
             return False
         return not ended

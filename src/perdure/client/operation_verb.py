@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 from msgspec import Struct
 
 from perdure import limits
 from perdure.authoring.operation.plan import UNDO, OperationPlan
+from perdure.client import decision, validation
+from perdure.client.decision import Arguments, Decision
 from perdure.client.finding.grammar import parsed
-from perdure.client.handle import Handle
-from perdure.client.validation import arguments
+from perdure.client.parts import ClientParts
+from perdure.client.single_order import Alone, SingleOrder
 from perdure.errors import InvalidInput
 from perdure.kernel.names import near
 from perdure.kernel.payload import encode
 from perdure.kernel.plain import shown
+from perdure.kernel.transition import Sender
 
-OrderedBy = Mapping[str, str]
-"""Who, why, and from which operation."""
-Command = Callable[[Handle[Any], OperationPlan, OrderedBy], Awaitable[Any]]
+Command = Decision | Alone
+"""What a process is given: a decision of the kernel, or more than one."""
+Commanding = Callable[[OperationPlan, Sender, ClientParts], Command]
 
 
 class OperationVerb(Struct, frozen=True):
@@ -28,84 +30,76 @@ class OperationVerb(Struct, frozen=True):
     After a verb that ``ends`` or pauses a process nothing goes on that could fail again.
     """
 
-    command: Command
+    command: Commanding
     needs: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()
     ends: bool = False
 
 
-def _retry(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.retry(**said)
+def _repair(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
+    return decision.repair(sender, *_call(plan))
 
 
-def _restart(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.restart(**said)
+def _call(plan: OperationPlan) -> tuple[str, bytes]:
+    return validation.repair(plan.method, [] if plan.value is None else plan.value)
 
 
-def _restart_from(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.restart_from(plan.step, **said)
+def _edit_input(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
+    return decision.edit_input(sender, parts.registry, _arguments(plan), restart=plan.restart)
 
 
-def _repair(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.repair(plan.method, () if plan.value is None else plan.value, **said)
+def _arguments(plan: OperationPlan) -> Arguments:
+    return validation.arguments(*([], plan.value) if isinstance(plan.value, dict) else (plan.value, {}))
 
 
-def _set_result(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.set_result(plan.step, plan.value, **said)
+def _remove(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
+    """Removed by itself: its former runs may go before it, in transactions of their own."""
 
+    def removed(order: SingleOrder) -> Awaitable[None]:
+        return order.remove(force=plan.force, who=sender.who, why=sender.why, origin=sender.origin)
 
-def _skip(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.skip(plan.step, **said)
-
-
-def _edit_input(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    named = isinstance(plan.value, dict)
-    args, kwargs = ([], plan.value) if named else (plan.value, {})
-    return handle.edit_input(args, kwargs, restart=plan.restart, **said)
-
-
-def _edit_fields(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.edit_fields(plan.value, **said)
-
-
-def _hold(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.hold(**said)
-
-
-def _resume(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.resume(**said)
-
-
-def _terminate(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.terminate(**said)
-
-
-def _fail(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.fail(**said)
-
-
-def _remove(handle: Handle[Any], plan: OperationPlan, said: OrderedBy) -> Awaitable[None]:
-    return handle.remove(force=plan.force, **said)
+    return removed
 
 
 _STEP = frozenset({"step"})
 VERBS: Mapping[str, OperationVerb] = {
-    "retry": OperationVerb(_retry),
-    "restart": OperationVerb(_restart),
-    "restart-from": OperationVerb(_restart_from, _STEP),
+    "retry": OperationVerb(lambda plan, sender, parts: decision.retry(sender)),
+    "restart": OperationVerb(lambda plan, sender, parts: decision.restart(sender)),
+    "restart-from": OperationVerb(lambda plan, sender, parts: decision.restart_from(sender, plan.step), _STEP),
     "repair": OperationVerb(_repair, frozenset({"method"}), frozenset({"value"})),
-    "set-result": OperationVerb(_set_result, _STEP, frozenset({"value"})),
-    "skip": OperationVerb(_skip, _STEP),
+    "set-result": OperationVerb(
+        lambda plan, sender, parts: decision.set_result(sender, plan.step, plan.value), _STEP, frozenset({"value"})
+    ),
+    "skip": OperationVerb(lambda plan, sender, parts: decision.skip(sender, plan.step), _STEP),
     "edit-input": OperationVerb(_edit_input, frozenset({"value"}), frozenset({"restart"})),
-    "edit-fields": OperationVerb(_edit_fields, frozenset({"value"}), ends=True),
-    "hold": OperationVerb(_hold, ends=True),
-    "resume": OperationVerb(_resume),
-    "terminate": OperationVerb(_terminate, ends=True),
-    "fail": OperationVerb(_fail, ends=True),
+    "edit-fields": OperationVerb(
+        lambda plan, sender, parts: decision.edit_fields(sender, parts.registry, validation.fields(plan.value)),
+        frozenset({"value"}),
+        ends=True,
+    ),
+    "hold": OperationVerb(lambda plan, sender, parts: decision.hold(sender, parts.machine.random), ends=True),
+    "resume": OperationVerb(lambda plan, sender, parts: decision.resume(sender)),
+    "terminate": OperationVerb(lambda plan, sender, parts: decision.terminate(sender), ends=True),
+    "fail": OperationVerb(lambda plan, sender, parts: decision.fail(sender), ends=True),
     "remove": OperationVerb(_remove, takes=frozenset({"force"}), ends=True),
 }
 """What an operation can do to each process: as the verb of the same name does it to one."""
 _EXAMPLES = {"step": "step='charge'", "method": "method='corrected'", "value": "value=['A-17', 1300]"}
+
+
+def command_of(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
+    """What each process of the plan is given."""
+    if not plan.undoes:
+        return VERBS[plan.verb].command(plan, sender, parts)
+    origin = origin_of(plan.undoes)
+    if plan.undoes_verb == "edit-input":  # the former input lies in a run before the present one
+        return lambda order: order.take_back_input(origin, sender)
+    return decision.take_back(plan.undoes_verb, origin, sender, parts.machine.random)
+
+
+def origin_of(operation: str) -> str:
+    """What each command of an operation says about where it comes from."""
+    return f"operation {operation}"
 
 
 def ends(plan: OperationPlan) -> bool:
@@ -137,8 +131,10 @@ def _check_verb(plan: OperationPlan) -> None:
             raise InvalidInput(f"the operation {plan.verb!r} takes no {name}.")
     encode(plan.value, what=f"the value of the operation {plan.verb!r}")
     if plan.verb == "edit-input":
-        arguments(*([], plan.value) if isinstance(plan.value, dict) else (plan.value, {}))
-    if plan.verb == "edit-fields" and not isinstance(plan.value, dict):
+        _arguments(plan)
+    if plan.verb == "repair":
+        _call(plan)
+    if plan.verb == "edit-fields" and not (plan.value and isinstance(plan.value, dict)):
         raise InvalidInput("the operation 'edit-fields' needs fields with their values: value={'balance': 120}.")
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from perdure.authoring.operation.machine import KIND, OperationMachine
-from perdure.authoring.operation.plan import UNDO, OperationPlan, OperationStatus, Window
+from perdure.authoring.operation.plan import UNDO, OperationPlan, OperationStatus, Window, limited
 from perdure.client import validation
+from perdure.client.finding.finder import ahead
 from perdure.client.handle import Handle
 from perdure.client.operation_orders import OperationOrders, outcome_of, plan_of
 from perdure.client.operation_verb import checked, with_care
+from perdure.client.portion import OperationPortion
 from perdure.clock import Duration, in_seconds
 from perdure.errors import (
     IllegalMove,
@@ -107,18 +109,19 @@ class Operations(OperationOrders):
         clock, now = self._client.machine.monotonic, await self._client.store.now()
         began, left_out, would = clock(), Counter[str](), list[str]()
         number = judged = children = repeated = 0
-        async for rows in self._all(plan):
-            judged += len(rows)
-            for row, one in zip(rows, await self._each(plan, "", Window(now), rows, dry=True), strict=True):
-                if one.tried is None:
+        async for rows in ahead(self._all(plan)):
+            told = await OperationPortion(self._client.parts, plan, "", Window(now)).preview(rows)
+            judged += len(told)
+            for id, one in told.items():
+                if one.why:
                     left_out[one.why] += 1
                     continue
                 number += 1
-                children, repeated = children + one.tried.children, repeated + one.tried.repeated
-                would += [id_text(row.id)] if len(would) < SAMPLES else []
+                children, repeated = children + one.children, repeated + one.repeated
+                would += [id_text(id)] if len(would) < SAMPLES else []
         pace = (clock() - began) / max(judged, 1)
         seconds = 2 * pace * number if plan.rate is None else number / plan.rate
-        return Preview(number, dict(left_out), would, children, repeated, seconds)
+        return Preview(number, limited(left_out), would, children, repeated, seconds)
 
     async def start(
         self, verb: str, where: str, *, step: str = "", value: Any = None, method: str = "", restart: bool = False,

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.client.parts import Reference
+from perdure.client.decision import Decide, Decision, never
+from perdure.client.parts import ClientParts, Reference
 from perdure.clock import microseconds
-from perdure.errors import IllegalMove, PerdureError
+from perdure.errors import BadRecord, IllegalMove, PerdureError
 from perdure.futures import asked
 from perdure.kernel import command, transition
 from perdure.kernel.child import beforehand, portions, told_first, without_orders
 from perdure.kernel.claim import Claim
-from perdure.kernel.commit import Commit, CommitAnswer, Verdict
+from perdure.kernel.commit import APPLIED, Commit, CommitAnswer
 from perdure.kernel.event import Event
+from perdure.kernel.manual_result import NothingOpen
 from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
-
-Decide = Callable[[Process, Sequence[Event], int], Commit]
-"""The kernel's decision from the row, the history of its run, and the store's time."""
 
 
 class Orders(Reference):
@@ -29,16 +28,33 @@ class Orders(Reference):
 
     __slots__ = ()
 
-    async def _order(self, decide: Decide, *, read: bool = True) -> None:
+    async def _order(self, decision: Decision) -> None:
+        """Carry out a command, whatever else happens to the process meanwhile."""
+        patience = self._parts.machine.monotonic() + limits.STEPS_TOLD_SECONDS
+        while True:
+            try:
+                return await self._decided(decision)
+            except NothingOpen:
+                # A step that began a moment ago is in the row once its worker has renewed the lease.
+                over = not decision.patient or self._parts.machine.monotonic() > patience
+                if over or (await self._parts.row(self.id_bytes)).owner is None:
+                    raise
+            except BadRecord:
+                if decision.unrecorded is None:
+                    raise
+                return await self._decided(Decision(decision.unrecorded, never))
+            await asyncio.sleep(limits.STEPS_TOLD_SECONDS / 20)
+
+    async def _decided(self, decision: Decision) -> None:
         """Read the row and its run, let the kernel decide, and write; if the row has changed meanwhile, seize it."""
         for _ in range(limits.COMMAND_TRIES):
             row = await self._parts.row(self.id_bytes)
             history: Sequence[Event] = ()
-            if read and row.events:
+            if row.events and decision.reads(row):
                 history = await self._parts.store.history(row.id, row.run, limit=row.events)
-            if await self._carried_out(row, history, decide, await self._parts.store.now()):
+            if await self._carried_out(row, history, decision.decide, await self._parts.store.now()):
                 return
-            if await self._seized(decide):
+            if await self._seized(decision.decide):
                 return
         raise IllegalMove(f"process {self.id} kept changing while the command was decided; nothing was done, try again")
 
@@ -87,11 +103,15 @@ class Orders(Reference):
 
     async def _written(self, commit: Commit) -> bool:
         sent = self._parts.machine.monotonic()
-        answer: CommitAnswer = await asked(self._parts.doors.commit, commit)
-        if answer.verdict is not Verdict.APPLIED:
-            return False
-        if commit.after.token != commit.token:
-            self._parts.local.taken(commit.after.id, commit.after.token)
-        if commit.after.final:
-            self._parts.results.ended(commit.after, sent)
-        return True
+        return applied(self._parts, commit, await asked(self._parts.doors.commit, commit), sent)
+
+
+def applied(parts: ClientParts, commit: Commit, answer: CommitAnswer, sent: float) -> bool:
+    """Whether a command's commit was applied; then the local worker, and those who wait for the end, are told."""
+    if answer.verdict is not APPLIED:
+        return False
+    if commit.after.token != commit.token:
+        parts.local.taken(commit.after.id, commit.after.token)
+    if commit.after.final:
+        parts.results.ended(commit.after, sent)
+    return True

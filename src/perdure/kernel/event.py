@@ -64,6 +64,15 @@ SHOWN = frozenset({EventType.PUBLISHED}) | ANSWERS
 """Events with what the code shows to others; those who wait for them are notified."""
 
 
+class HistoryWanted(Struct, frozen=True, gc=False):
+    """A question for the events ``first`` to ``last`` of one run of a process."""
+
+    process: bytes
+    run: int
+    last: int
+    first: int = 1
+
+
 class Event(Struct, frozen=True, gc=False):
     """One row of the table ``event``; its key is (process, run, number).
 

@@ -1,4 +1,4 @@
-"""The store protocol: what every database must do, in at most 18 methods, none optional.
+"""The store protocol: what every database must do, in at most 19 methods, none optional.
 
 Three doors change processes: :meth:`Store.send` (with :meth:`Store.start`), :meth:`Store.claim` and
 :meth:`Store.commit`. Each takes a batch and answers each member by itself. Every write may be sent again unchanged
@@ -11,7 +11,7 @@ give numbers and times, and keep the laws as constraints. The backend of a store
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import Event, EventType, HistoryWanted
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import SWITCH, Queue
@@ -158,6 +158,13 @@ class Store(Protocol):
         or a later one, found by a seek too; ``after`` and ``backward`` do not count then.
         """
 
+    async def histories(self, wants: Sequence[HistoryWanted], *, most: int) -> dict[bytes, list[Event]]:
+        """For each process, of which none is named twice: its events that are wanted, by number; in one statement.
+
+        ``most`` ends the answer after this many bytes (of payloads, and ``EVENT_BYTES`` for each event), but neither
+        within a history nor before its first one. Processes that are not in the answer are to be asked for again.
+        """
+
     async def messages(
         self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[LettersWanted] = ()
     ) -> list[Message]:
@@ -193,6 +200,22 @@ class Store(Protocol):
 
         Notifications only save polls: one may be late, be lost, or say merely that there is something.
         """
+
+
+EVENT_BYTES = 100
+"""What each event counts beside its payload where an answer is bounded in bytes."""
+
+
+def by_process(wants: Sequence[HistoryWanted], found: Iterable[tuple[bytes, Event]]) -> dict[bytes, list[Event]]:
+    """The answer to a question for ``histories``: it was read in the order of the ids, and ends behind the last found.
+
+    A process without events stands in it as well; if none was found at all, no process has any.
+    """
+    told: dict[bytes, list[Event]] = {}
+    for process, event in found:
+        told.setdefault(process, []).append(event)
+    behind = max(told, default=b"\xff" * 16)
+    return told | {want.process: [] for want in wants if want.process not in told and want.process <= behind}
 
 
 async def switch(store: Store) -> Queue:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from perdure.errors import StoreUnavailable
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
-from perdure.kernel.event import Event
+from perdure.kernel.event import Event, HistoryWanted
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
@@ -108,6 +108,10 @@ class FaultyStore(Store):
     async def history(self, process: bytes, run: int, **narrow: Any) -> list[Event]:
         """See Store."""
         return await self._call("history", self.store.history, process, run, **narrow)
+
+    async def histories(self, wants: Sequence[HistoryWanted], **narrow: Any) -> dict[bytes, list[Event]]:
+        """See Store."""
+        return await self._call("histories", self.store.histories, wants, **narrow)
 
     async def messages(self, wants: Sequence[tuple[bytes, int]] = (), **narrow: Any) -> list[Message]:
         """See Store."""

@@ -14,7 +14,9 @@ from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.errors import StoreError
 from perdure.kernel.commit import Start, StartVerdict
+from perdure.kernel.event import HistoryWanted
 from perdure.kernel.message import Message, MessageType, SendVerdict
+from perdure.kernel.names import id_bytes
 from perdure.kernel.process import Process
 from perdure.store.base import Overdue, Search
 from perdure.store.postgres.in_transaction import PostgresInTransaction
@@ -41,6 +43,11 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "ps": ({"look", "operate"}, lambda engine, id: engine.list()),
     "count": ({"look", "operate"}, lambda engine, id: engine.count()),
     "history": ({"look", "operate"}, lambda engine, id: engine.process(id).history()),
+    "histories": (
+        {"look", "operate"},
+        lambda engine, id: engine.store.histories([HistoryWanted(id_bytes(id), 1, 9)], most=1),
+    ),
+    "preview": ({"look", "operate"}, lambda engine, id: engine.operations.preview("terminate", "kind = bill")),
     "status": ({"look", "operate"}, lambda engine, id: engine.process(id).status()),
     "workers": (
         {"look", "operate"},

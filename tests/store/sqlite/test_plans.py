@@ -18,7 +18,7 @@ from perdure.store.sqlite.search import _conditions
 READ_THROUGH = re.compile(
     r"SCAN (?:main\.)?(?:process|event|message)\b(?! USING (?:COVERING )?INDEX process_(?:due|suspect|asleep)\b)"
 )
-BUILT = ("search_processes", "count_processes")
+BUILT = ("search_processes", "search_noticed", "search_newest", "count_processes")
 
 
 @pytest.fixture
@@ -74,6 +74,30 @@ def test_a_search_uses_the_index_that_is_there_for_it(connection: Connection, se
     sql = load("sqlite")["search_processes"].replace("/* conditions */", where)
     plan = [row[3] for row in connection.raw.execute(f"EXPLAIN QUERY PLAN {sql}", [*given, 10])]
     assert step in plan
+
+
+def test_many_that_failed_are_read_page_by_page_and_no_page_sorts_all_of_them(connection: Connection) -> None:
+    search = Search(kind="order", statuses=(Status.FAILED,), before_id=b"1" * 16)
+    built = _conditions(search, walk=True)
+    assert built is not None
+    sql = load("sqlite")["search_newest"].replace("/* conditions */", built[0])
+    plan = [row[3] for row in connection.raw.execute(f"EXPLAIN QUERY PLAN {sql}", [b"2", 10, *built[1], 10])]
+    assert [step for step in plan if step.startswith("SEARCH")] == [
+        "SEARCH main.process USING PRIMARY KEY (id>? AND id<?)",
+        "SEARCH main.process USING PRIMARY KEY (id<?)",
+    ]
+    assert not any("TEMP B-TREE" in step for step in plan)
+
+
+def test_few_that_failed_are_found_by_their_index_before_anything_is_packed(connection: Connection) -> None:
+    built = _conditions(Search(statuses=(Status.FAILED,)))
+    assert built is not None
+    sql = load("sqlite")["search_noticed"].replace("/* conditions */", built[0])
+    plan = [row[3] for row in connection.raw.execute(f"EXPLAIN QUERY PLAN {sql}", [*built[1], 10])]
+    assert [step for step in plan if step.startswith("SEARCH")] == [
+        "SEARCH process USING INDEX process_rested (status=?)",
+        "SEARCH main.process USING PRIMARY KEY (id=?)",
+    ]
 
 
 @pytest.mark.parametrize("end", ["", "_backward"])

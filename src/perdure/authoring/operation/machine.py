@@ -6,10 +6,12 @@ from msgspec.structs import asdict
 
 from perdure.authoring.machine import Machine, call, complete, field, init, run_now, schedule, suspend, timer
 from perdure.authoring.operation.plan import (
+    CHANGED,
     OperationPlan,
     OperationStatus,
     Selected,
     Window,
+    add_reasons,
     carry_out,
     count,
     look_back,
@@ -21,10 +23,15 @@ from perdure.turns.current import turn_for
 from perdure.turns.verbs import process_id
 
 KIND = f"{LIBRARY}operation"
-PORTION = 200
-"""How many processes are commanded between two looks at whether it is to pause."""
+PORTION = 1_000
+"""How many processes are commanded between two looks at whether it is to pause; with a rate, those of a second."""
 WAIT_SECONDS = 1.0
 """How long it waits for another operation that goes first, before it looks again."""
+
+
+def portion(rate: float | None) -> int:
+    """How many processes are commanded together at a rate of so many a second."""
+    return PORTION if rate is None else max(1, min(PORTION, round(rate)))
 
 
 class OperationMachine(Machine, name=KIND):
@@ -66,7 +73,7 @@ class OperationMachine(Machine, name=KIND):
                 self.planned = (self.planned or 0) + await count(self.plan, self.window)
                 self.counted = True
             if not (self.plan.stops and await self._must_stop()):
-                await self._portion(self.plan.canary if self.phase == "canary" else PORTION)
+                await self._portion(self.plan.canary if self.phase == "canary" else portion(self.plan.rate))
         elif self.phase.startswith("watching"):
             await self._look_back()
 
@@ -108,8 +115,8 @@ class OperationMachine(Machine, name=KIND):
         if chosen.processes:
             carried = await carry_out(self.plan, process_id(), self.window, chosen.processes)
             self.done += carried.done
-            _add(self.left_out, carried.left_out)
-            _add(self.failed, carried.failed)
+            add_reasons(self.left_out, carried.left_out)
+            add_reasons(self.failed, carried.failed)
         self.before = chosen.before
         if chosen.before is None:
             self._all_seen()
@@ -122,7 +129,7 @@ class OperationMachine(Machine, name=KIND):
         """Count what had moved on before it was reached; then look again for what has come to fit, or for relapses."""
         moved = (self.planned or 0) - self.outcome.seen
         if moved > 0:
-            _add(self.left_out, {"it has changed since the operation began": moved})
+            add_reasons(self.left_out, {CHANGED: moved})
         present = _present()
         if present < self.began + microseconds(self.plan.live):
             self.window, self.counted = Window(present, self.window.until), False
@@ -172,8 +179,3 @@ class OperationMachine(Machine, name=KIND):
 
 def _present() -> int:
     return turn_for("an operation").now
-
-
-def _add(sums: dict[str, int], more: dict[str, int]) -> None:
-    for why, number in more.items():
-        sums[why] = sums.get(why, 0) + number

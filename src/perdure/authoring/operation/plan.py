@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -102,6 +103,26 @@ class Window(Struct, frozen=True):
     def holds(self, changed_at: int) -> bool:
         """Whether a process that has changed then counts."""
         return self.since < changed_at <= self.until
+
+
+REASONS = 50
+"""How many different reasons are counted each by itself."""
+OTHER = "other reasons"
+CHANGED = "it has changed since the operation began"
+
+
+def add_reasons(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    """Add why processes were left out, with how many each; what is more than can be shown is counted together."""
+    for why, number in more.items():
+        known = why if why in counts or len(counts) < REASONS else OTHER
+        counts[known] = counts.get(known, 0) + number
+
+
+def limited(counts: Mapping[str, int]) -> dict[str, int]:
+    """The same counts, with no more reasons than can be shown."""
+    shown: dict[str, int] = {}
+    add_reasons(shown, counts)
+    return shown
 
 
 class Selected(Struct, frozen=True):

@@ -6,7 +6,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from perdure.authoring.operation.machine import KIND
-from perdure.authoring.operation.plan import OperationPlan
+from perdure.authoring.operation.plan import OperationPlan, Window
 from perdure.client.finding.fields import Candidate
 from perdure.client.finding.grammar import parsed
 from perdure.errors import PerdureError
@@ -22,7 +22,7 @@ class _UnderWay(Struct, frozen=True):
     """What the row of an operation says of what it has still to do."""
 
     plan: OperationPlan
-    frozen: int
+    window: Window
     phase: str
     paused: str = ""
     before: str | None = None
@@ -48,8 +48,7 @@ def _comes_to(operation: Process, row: Process, now: int) -> bool:
         begun = json.decode(operation.state or b"{}", type=_UnderWay)
         ahead = begun.before is None or row.id < id_bytes(begun.before)
         goes_on = begun.phase in ("canary", "running", "watching the canary") and not begun.paused
-        return (
-            goes_on and ahead and row.changed_at <= begun.frozen and parsed(begun.plan.where).fits(Candidate(row, now))
-        )
+        counts = begun.window.holds(row.changed_at) and not begun.plan.undoes
+        return goes_on and ahead and counts and parsed(begun.plan.where).fits(Candidate(row, now))
     except (PerdureError, *MALFORMED):
         return False

@@ -75,7 +75,7 @@ async def explained(parts: ClientParts, row: Process, depth: int = DEPTH) -> Exp
         mover=mover,
         next=following,
         next_at=instant(at),
-        proposals=tuple(await proposals(parts, evidence, reason)),
+        proposals=tuple(proposals(evidence, reason)),
     )
     if child is None:
         return explanation

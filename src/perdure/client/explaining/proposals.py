@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from perdure.client import decision
+from perdure.client.decision import Decision
 from perdure.client.explaining.causes import FoundCause
 from perdure.client.explaining.diagnosis import Diagnosis
 from perdure.client.explaining.evidence import Evidence
-from perdure.client.handle import Handle
-from perdure.client.orders import Decide
-from perdure.client.parts import ClientParts
 from perdure.errors import PerdureError
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.commit import Commit
 from perdure.kernel.diagnosis import awaited_signals
-from perdure.kernel.event import Event
 from perdure.kernel.hosting import start_command
 from perdure.kernel.message import MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
+from perdure.kernel.transition import Sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,51 +37,27 @@ class Proposal:
     accepted: bool | None = None
 
 
-class _Decided(PerdureError):
-    """Nothing was written: this is what the command would have written."""
-
-    def __init__(self, commit: Commit) -> None:
-        super().__init__("a trial writes nothing")
-        self.commit = commit
-
-
-class _Trial(Handle[Any]):
-    """A handle whose commands are decided from what was read, and not written."""
-
-    __slots__ = ("history_read", "now", "row")
-
-    def __init__(self, parts: ClientParts, row: Process, history: Sequence[Event], now: int) -> None:
-        super().__init__(parts, row.id, known=False)
-        self.row, self.history_read, self.now = row, history, now
-
-    async def _order(self, decide: Decide, *, read: bool = True) -> None:
-        raise _Decided(decide(self.row, self.history_read if read else (), self.now))
-
-
-_TRIED: Mapping[str, Callable[[_Trial], Awaitable[Any]]] = {
-    "retry": lambda trial: trial.retry(),
-    "resume": lambda trial: trial.resume(),
-    "restart": lambda trial: trial.restart(),
-    "terminate": lambda trial: trial.terminate(),
+_TRIED: Mapping[str, Callable[[Sender], Decision]] = {
+    "retry": decision.retry,
+    "resume": decision.resume,
+    "restart": decision.restart,
+    "terminate": decision.terminate,
 }
 
 
-async def proposals(parts: ClientParts, evidence: Evidence, reason: FoundCause) -> list[Proposal]:
+def proposals(evidence: Evidence, reason: FoundCause) -> list[Proposal]:
     """What a person can do about this cause, the best first; commands to the process itself are tried."""
-    return [await _tried(parts, evidence, one) for one in _of_cause(evidence, reason)]
+    return [_tried(evidence, one) for one in _of_cause(evidence, reason)]
 
 
-async def _tried(parts: ClientParts, evidence: Evidence, proposal: Proposal) -> Proposal:
+def _tried(evidence: Evidence, proposal: Proposal) -> Proposal:
     if proposal.verb not in _TRIED:
         return proposal
-    trial = _Trial(parts, evidence.row, evidence.events, evidence.now)
     try:
-        await _TRIED[proposal.verb](trial)
-    except _Decided as decided:
-        return replace(proposal, preview=effect(evidence.row, decided.commit), accepted=True)
+        commit = _TRIED[proposal.verb](Sender()).decide(evidence.row, evidence.events, evidence.now)
     except PerdureError as why:
         return replace(proposal, preview=f"it would be refused: {why}", accepted=False)
-    return proposal
+    return replace(proposal, preview=effect(evidence.row, commit), accepted=True)
 
 
 def effect(row: Process, commit: Commit) -> str:

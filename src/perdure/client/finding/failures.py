@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from perdure.client.finding.finder import Finder
+from perdure.client.finding.finder import Finder, ahead
 from perdure.client.view import instant
 from perdure.clock import SECOND
 from perdure.kernel.fingerprint import Cause
@@ -83,7 +83,7 @@ async def grouped(store: Store, search: Search, where: str) -> list[FailureGroup
     """All failed and broken processes that fit, in groups, the largest first. Raises InvalidInput."""
     now = await store.now()
     groups: dict[Cause, _Group] = {}
-    async for page in Finder(store, search, where).candidates():
+    async for page in ahead(Finder(store, search, where).candidates()):
         for one in page:
             if one.failure is not None and one.cause is not None:
                 text = one.failure.message

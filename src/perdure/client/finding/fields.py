@@ -134,12 +134,17 @@ def _duration(operator: str, wanted: str) -> Test:
 
 
 def _time(operator: str, wanted: str) -> Test:
+    return _ordered(operator, time_of(wanted))
+
+
+def time_of(wanted: str) -> int:
+    """A time in a query as microseconds; raises InvalidInput."""
     try:
         at = datetime.fromisoformat(wanted)
     except ValueError:
         raise InvalidInput(f"{wanted!r} is not a time; write 2026-11-25 or 2026-11-25T03:00:00Z.") from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return _ordered(operator, round(at.timestamp() * SECOND))
+    return round(at.timestamp() * SECOND)
 
 
 def _ordered(operator: str, wanted: float) -> Test:

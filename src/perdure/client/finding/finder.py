@@ -6,18 +6,24 @@ of each row here, so that errors and attributes may be sealed. The answer is nev
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from perdure.client.finding.fields import Candidate
+from perdure.client.finding.fields import Candidate, time_of
 from perdure.client.finding.grammar import Compared, Either, Every, Not, Query, parsed
 from perdure.client.view import known_workers, standing
 from perdure.kernel.process import Process, Status
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Search, Store
 
+T = TypeVar("T")
+
+_EDGES = {">=": ("from", 0), ">": ("from", 1), "<": ("to", 0), "<=": ("to", 1)}
+"""Which end of the times that count a comparison gives, and how many microseconds behind the value it lies."""
 ASKED = frozenset({"mover", "waiting", "worker"})
 """What a query asks of others than the row itself."""
 
@@ -30,17 +36,20 @@ class Finder:
         self.query = parsed(where)
         fields = fields_of(self.query)
         self.search = narrowed(replace(search, tasks=search.tasks or "queue" in fields), self.query)
+        self.behind: bytes | None = None
+        """The last row of the last page that was read; None behind the last page."""
         self._asks = asks or not ASKED.isdisjoint(fields)
 
     async def candidates(self) -> AsyncIterator[list[Candidate]]:
         """All that fits, newest first, as it comes; a page may be empty. The search's limit does not count."""
-        before = self.search.before_id
+        search = replace(self.search, limit=LIST_ROWS)
         while True:
-            page = await self.store.search(replace(self.search, before_id=before, limit=LIST_ROWS))
+            page = await self.store.search(search)
+            self.behind = page[-1].id if len(page) == LIST_ROWS else None
             yield [one for one in await self._looked_at(page) if self.query.fits(one)]
-            if len(page) < LIST_ROWS:
+            if self.behind is None:
                 return
-            before = page[-1].id
+            search = replace(search, before_id=self.behind)
 
     async def first(self) -> list[Process]:
         """The first rows that fit, as many as the search asks for."""
@@ -54,7 +63,7 @@ class Finder:
     async def counts(self) -> list[tuple[str, Status, int]]:
         """How many fit, by kind and status."""
         numbers: Counter[tuple[str, Status]] = Counter()
-        async for page in self.candidates():
+        async for page in ahead(self.candidates()):
             numbers.update((one.row.kind, one.row.status) for one in page)
         return [(kind, status, number) for (kind, status), number in sorted(numbers.items())]
 
@@ -64,6 +73,18 @@ class Finder:
             return [Candidate(row, now) for row in page]
         workers, queues = await known_workers(self.store), await standing(self.store, page)
         return [Candidate(row, now, workers, queues) for row in page]
+
+
+async def ahead(every: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The same, but the next one is fetched already while the caller works on the one before."""
+    coming = asyncio.ensure_future(anext(every, None))
+    try:
+        while (one := await coming) is not None:
+            coming = asyncio.ensure_future(anext(every, None))
+            yield one
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
 
 
 def fields_of(query: Query) -> set[str]:
@@ -77,11 +98,22 @@ def fields_of(query: Query) -> set[str]:
 
 
 def narrowed(search: Search, query: Query) -> Search:
-    """The search, narrowed by what all that fits the query has in common and an index knows."""
+    """The search, narrowed by what all that fits the query has in common and the database knows."""
     for one in query.parts if isinstance(query, Every) else (query,):
         if isinstance(one, Compared):
-            search = _narrowed(search, one)
+            search = _started(search, one) if one.field.name == "created" else _narrowed(search, one)
     return search
+
+
+def _started(search: Search, one: Compared) -> Search:
+    """Narrowed by the time of the start, at its ends alone."""
+    if len(one.values) > 1 or one.operator not in _EDGES:
+        return search
+    bound, more = _EDGES[one.operator]
+    at = time_of(one.values[0]) + more
+    if bound == "from":
+        return replace(search, created_from=at if search.created_from is None else max(at, search.created_from))
+    return replace(search, created_to=at if search.created_to is None else min(at, search.created_to))
 
 
 def _narrowed(search: Search, one: Compared) -> Search:

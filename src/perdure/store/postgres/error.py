@@ -75,7 +75,7 @@ def reconnects(error: BaseException) -> bool:
 
 NEEDED: Mapping[str, str] = {
     **dict.fromkeys(("search", "count", "history", "messages", "workers", "overdue_page"), "look"),
-    **dict.fromkeys(("loads", "backlogs"), "look"),
+    **dict.fromkeys(("loads", "backlogs", "claimed_events_from"), "look"),
     **dict.fromkeys(("start", "start_telling"), "start (or _operate, for forks)"),
     **dict.fromkeys(("send", "send_alone"), "signal (or _operate, for messages other than signals and calls)"),
     **dict.fromkeys(("commit", "commit_alone", "commit_outward", "commit_outward_alone", "seize"), "operate"),

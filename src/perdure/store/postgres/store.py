@@ -22,14 +22,14 @@ from perdure.errors import DamagedRecord
 from perdure.kernel.child import is_task
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, removes
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import Event, EventType, HistoryWanted
 from perdure.kernel.integrity import lacking
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Types
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
-from perdure.store.base import Pruned, RowT, Search
+from perdure.store.base import EVENT_BYTES, Pruned, RowT, Search, by_process
 from perdure.store.failover import DatabaseLine, Lineage, SetBehind
 from perdure.store.migrate import ahead, outgrown
 from perdure.store.notifications import Listener, StopListening
@@ -52,6 +52,7 @@ from perdure.store.postgres.url import address_of
 log = logger("store")
 
 BEATS_A_LOOK = 10
+_WANTED = ("run", "first", "last")
 
 
 class _Held(NamedTuple):
@@ -337,6 +338,14 @@ class PostgresStore:
         narrow = [int(type) for type in types] or None, list(names) or None
         found = await self._reads.rows("history", process, run, after, limit, backward, *narrow)
         return [row.event_of(one) for one in found]
+
+    async def histories(self, wants: Sequence[HistoryWanted], *, most: int) -> dict[bytes, list[Event]]:
+        """For each process the events that are wanted, up to ``most`` bytes."""
+        if not wants:
+            return {}
+        columns = [[want.process for want in wants], *([getattr(want, name) for want in wants] for name in _WANTED)]
+        found = await self._searches.rows("claimed_events_from", *columns, most, EVENT_BYTES)
+        return by_process(wants, ((one[0], row.event_of(one)) for one in found))
 
     async def messages(
         self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[LettersWanted] = ()

@@ -23,7 +23,7 @@ from perdure.kernel.stored import Undecodable
 from perdure.kernel.worker import LeaseRenewal
 from perdure.store.sealed import seal
 from perdure.store.sealed.blob import Blob, BlobPlace, Fetched
-from perdure.store.sealed.seal import Opened, PayloadSlot, Seal
+from perdure.store.sealed.seal import Opened, PayloadSlot, PlacedEvent, Seal
 
 RecordT = TypeVar("RecordT", Start, Commit, Message)
 
@@ -174,6 +174,10 @@ class RecordOpener:
         if opened.digest is None:
             return replace(event, payload=opened.plain)
         return replace(event, payload=opened.plain, digest=opened.digest)
+
+    def placed(self, one: PlacedEvent) -> PlacedEvent:
+        """An event of one of many histories."""
+        return replace(one, event=self.event(one.event, one.process, one.run))
 
     def message(self, message: Message) -> Message:
         """A message."""

@@ -188,8 +188,18 @@ def payloads(process: Process, events: Iterable[Event], messages: Iterable[Messa
         yield message.payload
 
 
-def weight(record: Start | Commit | Message | Claimed | Process | Event) -> int:
+class PlacedEvent(Struct, frozen=True, gc=False):
+    """An event, with the process and the run to which it belongs."""
+
+    process: bytes
+    run: int
+    event: Event
+
+
+def weight(record: Start | Commit | Message | Claimed | Process | Event | PlacedEvent) -> int:
     """About how many bytes there are to seal or open in a record."""
+    if isinstance(record, PlacedEvent):
+        record = record.event
     if isinstance(record, Message | Event):
         return len(record.payload or b"")
     if isinstance(record, Process):

@@ -22,24 +22,24 @@ from perdure.errors import BadRecord, StoreUnavailable
 from perdure.exhaustion import exhausted
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import Event, EventType, HistoryWanted
 from perdure.kernel.message import LettersWanted, Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Undecodable, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
-from perdure.store.base import Pruned, Search, Store
+from perdure.store.base import EVENT_BYTES, Pruned, Search, Store
 from perdure.store.base import RowT as SmallRecord
 from perdure.store.notifications import Listener, StopListening
 from perdure.store.sealed import seal
 from perdure.store.sealed.backend import SealedBackend
 from perdure.store.sealed.blob import Blob, Blobs
 from perdure.store.sealed.records import RecordOpener, RecordSealer
-from perdure.store.sealed.seal import Seal
+from perdure.store.sealed.seal import PlacedEvent, Seal
 
 RecordT = TypeVar("RecordT", Start, Commit, Message)
 AnswerT = TypeVar("AnswerT", StartAnswer, CommitAnswer, SendAnswer)
-StoredT = TypeVar("StoredT", Process, Event, Message, Claimed)
+StoredT = TypeVar("StoredT", Process, Event, PlacedEvent, Message, Claimed)
 ResultT = TypeVar("ResultT")
 
 log = logger("store")
@@ -211,6 +211,18 @@ class SealedStore(Store):
         )
         return await self._out(events, partial(RecordOpener.event, process=process, run=run))
 
+    async def histories(self, wants: Sequence[HistoryWanted], *, most: int) -> dict[bytes, list[Event]]:
+        """See Store."""
+        stored = await self.store.histories(wants, most=most)
+        if self.blobs is not None:
+            stored = _within(stored, most)
+        runs = {want.process: want.run for want in wants}
+        placed = [PlacedEvent(process, runs[process], event) for process, events in stored.items() for event in events]
+        told: dict[bytes, list[Event]] = {process: [] for process in stored}
+        for one in await self._out(placed, RecordOpener.placed):
+            told[one.process].append(one.event)
+        return told
+
     async def messages(
         self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[LettersWanted] = ()
     ) -> list[Message]:
@@ -304,6 +316,17 @@ def _portion(messages: Sequence[Message], most: int) -> list[Message]:
         if left > 0 or message.type is MessageType.TERMINATE:
             taken.append(message)
             left -= seal.size(message.payload)
+    return taken
+
+
+def _within(histories: dict[bytes, list[Event]], most: int) -> dict[bytes, list[Event]]:
+    """As many histories as the store would have read if it held all of their bytes, in the order of the ids."""
+    taken: dict[bytes, list[Event]] = {}
+    for process in sorted(histories):
+        if most <= 0:
+            break
+        taken[process] = histories[process]
+        most -= sum(EVENT_BYTES + seal.size(event.payload or b"") for event in taken[process])
     return taken
 
 

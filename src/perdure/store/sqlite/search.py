@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import DecodeError, json
 from msgspec.structs import replace
 
-from perdure.kernel.event import ANSWERS, EventType
+from perdure.kernel.event import ANSWERS, Event, EventType, HistoryWanted
 from perdure.kernel.process import Process, Status
-from perdure.store.base import Search
+from perdure.store.base import EVENT_BYTES, Search, by_process
 from perdure.store.sqlite import row
-from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.connection import ROWS, Connection
 from perdure.store.sqlite.row import STATUS, STATUS_NUMBER
 from perdure.store.sqlite.text import listed
 
@@ -20,6 +21,9 @@ _NOTICED = frozenset({Status.HELD, Status.BROKEN, Status.FAILED, Status.CANCELLE
 """The statuses that people look for; such rows are few, so an index on them is quicker than a scan from the newest."""
 
 _IDS = 10_000
+_WALK = 10
+"""So many of the newest rows are looked at, for each row that is wanted, before the index is asked."""
+_BEHIND_ALL = b"\xff" * 17
 
 
 def search(connection: Connection, search: Search) -> list[Process]:
@@ -28,7 +32,20 @@ def search(connection: Connection, search: Search) -> list[Process]:
     if built is None:
         return []
     where, given = built
-    return row.processes(connection.search("search_processes", where, [*given, search.limit]))
+    if not _by_status(search):
+        return row.processes(connection.search("search_processes", where, [*given, search.limit]))
+    # Where very many fit they lie close together, and each page of them would sort all that the index finds.
+    walked, same = _conditions(search, walk=True) or built
+    among = [search.before_id or _BEHIND_ALL, search.limit * _WALK]
+    found = row.processes(connection.search("search_newest", walked, [*among, *same, search.limit]))
+    if len(found) < search.limit:
+        found = row.processes(connection.search("search_noticed", where, [*given, search.limit]))
+    return found
+
+
+def _by_status(search: Search) -> bool:
+    """Whether an index finds the rows by their status."""
+    return bool(search.statuses) and _NOTICED.issuperset(search.statuses) and search.ids is None and search.key is None
 
 
 def count(connection: Connection, search: Search) -> list[tuple[str, Status, int]]:
@@ -55,6 +72,16 @@ def history_query(backward: bool, types: Sequence[EventType], names: Sequence[st
     return f"read_some_history{end}", {"types": numbers, "names": json.encode(names).decode() if names else None}
 
 
+def histories(connection: Connection, wants: Sequence[HistoryWanted], most: int) -> dict[bytes, list[Event]]:
+    """For each process the events that are wanted, up to ``most`` bytes; of very many wants only the first."""
+    if not wants:
+        return {}
+    asked = sorted(wants, key=attrgetter("process"))[:ROWS]
+    cells = [cell for want in asked for cell in (want.process, want.run, want.first, want.last)]
+    [packed] = connection.ask("read_some_histories", 4, cells, most, EVENT_BYTES)
+    return by_process(asked, row.events(packed))
+
+
 def same_json(stored: str | bytes, wanted: str) -> bool:
     """Whether two JSON texts mean the same value, in whatever order their members are."""
     try:
@@ -63,8 +90,8 @@ def same_json(stored: str | bytes, wanted: str) -> bool:
         return False
 
 
-def _conditions(search: Search) -> tuple[str, list[Any]] | None:
-    """The conditions and their values; None if nothing can fit them."""
+def _conditions(search: Search, *, walk: bool = False) -> tuple[str, list[Any]] | None:
+    """The conditions and their values; None if nothing can fit them. ``walk`` goes through the rows by their ids."""
     if not _writable(search) or search.ids == ():
         return None
     where: list[str] = ["1"]
@@ -92,7 +119,7 @@ def _conditions(search: Search) -> tuple[str, list[Any]] | None:
     if search.statuses:
         numbers = [STATUS_NUMBER[status] for status in search.statuses]
         marks = ", ".join("?" * len(numbers))
-        if _NOTICED.issuperset(search.statuses):
+        if _NOTICED.issuperset(search.statuses) and not walk:
             narrow(f"status >= 2 AND status IN ({marks})", *numbers)  # in the index's own words, so that it is used
         else:
             narrow(f"+status IN ({marks})", *numbers)  # a plus keeps SQLite from reading all completed rows first

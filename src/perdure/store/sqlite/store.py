@@ -16,7 +16,7 @@ from perdure.clock import SECOND, Computer
 from perdure.errors import StoreError
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, removes
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import Event, EventType, HistoryWanted
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
@@ -298,20 +298,7 @@ class SqliteStore:
 
     async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
-
-        def look(connection: Connection) -> list[WorkerRow]:
-            found: list[WorkerRow] = []
-            for _ in range(2):
-                found = [
-                    replace(worker, lock_free=worker.locked and worker.ended_at is None and self._locks.free(worker.id))
-                    for worker in upkeep.workers(connection, ended)
-                ]
-                alive = (worker for worker in found if worker.locked and not worker.ended_at and not worker.lock_free)
-                if not any(self._locks.missing(worker.id) for worker in alive):
-                    break  # else somebody has ended it since, and its row says now whether it had died
-            return found
-
-        return await self._read(look)
+        return await self._read(lambda connection: upkeep.looked_at(connection, self._locks, ended))
 
     # -- sweeps and queries ------------------------------------------------------------------------------------
 
@@ -351,6 +338,10 @@ class SqliteStore:
             lambda connection: connection.one(query, process=process, run=run, start=start, most=limit, **narrow)
         )
         return [event for _, event in row.events(packed)]
+
+    async def histories(self, wants: Sequence[HistoryWanted], *, most: int) -> dict[bytes, list[Event]]:
+        """For each process the events that are wanted, up to ``most`` bytes."""
+        return await self._read(lambda connection: sqlite_search.histories(connection, wants, most), self._people)
 
     async def messages(
         self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[LettersWanted] = ()

@@ -16,6 +16,7 @@ from perdure.store.migrate import ahead, outgrown
 from perdure.store.sqlite import row
 from perdure.store.sqlite.clock import SqliteClock
 from perdure.store.sqlite.connection import NOTHING, Connection
+from perdure.store.sqlite.incarnation_lock import IncarnationLocks
 from perdure.store.sqlite.start import input_digest
 from perdure.store.sqlite.text import listed
 from perdure.store.sqlite.writer import Transaction
@@ -171,6 +172,20 @@ def retire(transaction: Transaction, worker: bytes, beats: int | None, died: boo
 def workers(connection: Connection, ended: bool) -> list[WorkerRow]:
     """The incarnations by id, without a look at their locks."""
     return _workers(connection.one("read_workers", ended=int(ended)))
+
+
+def looked_at(connection: Connection, locks: IncarnationLocks, ended: bool) -> list[WorkerRow]:
+    """The incarnations by id, each with a look at its lock."""
+    found: list[WorkerRow] = []
+    for _ in range(2):
+        found = [
+            replace(worker, lock_free=worker.locked and worker.ended_at is None and locks.free(worker.id))
+            for worker in workers(connection, ended)
+        ]
+        alive = (worker for worker in found if worker.locked and not worker.ended_at and not worker.lock_free)
+        if not any(locks.missing(worker.id) for worker in alive):
+            break  # else somebody has ended it since, and its row says now whether it had died
+    return found
 
 
 def _workers(packed: tuple[Any, ...]) -> list[WorkerRow]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 from msgspec import json
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
-from perdure.kernel.event import EventType
+from perdure.kernel.event import Event, EventType, HistoryWanted
 from perdure.kernel.process import Process, Status
 from perdure.store.base import Search
 from perdure.testing.conformance.trial import Trial, finished, forced, going_on, resting
@@ -164,6 +166,45 @@ class Reading:
         await trial.done(second)
         assert await trial.store.history(row.id, 1) == list(first.events)
         assert await trial.store.history(row.id, 2) == list(second.events)
+
+    async def test_many_histories_are_told_at_once_each_in_its_run_and_its_bounds(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        one, two, bare = [await trial.owned(worker) for _ in range(3)]
+        first = finished(one, Status.FAILED)
+        ended = await trial.done(first)
+        again = forced(replace(ended, run=2, events=0), EventType.RUN_OPENED, status=Status.RUNNING)
+        await trial.done(again)
+        long = going_on(two, steps=9)
+        await trial.done(long)
+        unknown = trial.ids.new_id()
+        wants = [
+            HistoryWanted(bare.id, 1, 5),
+            HistoryWanted(two.id, 1, 7, first=3),
+            HistoryWanted(unknown, 1, 9),
+            HistoryWanted(one.id, 2, 100),
+        ]
+        told = await trial.store.histories(wants, most=1 << 20)
+        assert told == {one.id: list(again.events), two.id: list(long.events[2:7])}
+        left = [want for want in wants if want.process not in told]
+        assert await trial.store.histories(left, most=1 << 20) == {bare.id: [], unknown: []}, "they have no events"
+        assert await trial.store.histories([HistoryWanted(one.id, 1, 9)], most=1) == {one.id: list(first.events)}
+        assert await trial.store.histories([], most=1) == {}
+
+    async def test_many_histories_end_after_so_many_bytes_and_each_is_whole(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        whole: dict[bytes, list[Event]] = {}
+        for _ in range(4):
+            row = await trial.owned(worker)
+            commit = going_on(row, steps=3)
+            text = "".join(sha256(row.id + bytes([n])).hexdigest() for n in range(50))  # compresses to a half at best
+            large = tuple(replace(event, payload=json.encode(text)) for event in commit.events)
+            await trial.done(replace(commit, events=large))
+            whole[row.id] = list(large)
+        wants = [HistoryWanted(id, 1, 3) for id in reversed(whole)]
+        for most, least, most_of_them in ((1, 1, 1), (6_000, 1, 2), (1 << 20, 4, 4)):
+            told = await trial.store.histories(wants, most=most)
+            assert told == {id: whole[id] for id in sorted(whole)[: len(told)]}
+            assert least <= len(told) <= most_of_them
 
     async def test_messages_are_told_above_the_number_asked_for_by_process_and_number(self, trial: Trial) -> None:
         one, two, three = [await trial.started() for _ in range(3)]

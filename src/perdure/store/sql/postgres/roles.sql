@@ -98,6 +98,24 @@ SELECT * FROM perdure.send_by_client(
 -- name: closed_history
 SELECT * FROM perdure.answers_seen($1, $2, $3, $4, $5, $6, $7)
 
+-- name: closed_claimed_events_from
+SELECT h.process, h.run, h.number, h.turn, h.type, h.at, h.place, h.name, h.payload, h.digest, h.message, h.token, h.version
+FROM (
+    SELECT e.*, pg_catalog.sum(b.bytes) OVER (ORDER BY e.process) AS total,
+           pg_catalog.sum(b.bytes) OVER (PARTITION BY e.process) AS own
+    FROM ROWS FROM (
+        pg_catalog.unnest($1::pg_catalog.uuid[]), pg_catalog.unnest($2::int[]), pg_catalog.unnest($3::int[]),
+        pg_catalog.unnest($4::int[])) AS u(process, run, first, last)
+    CROSS JOIN LATERAL perdure.history(
+        u.process, u.run, u.first OPERATOR(pg_catalog.-) 1, u.last OPERATOR(pg_catalog.-) u.first OPERATOR(pg_catalog.+) 1,
+        false, NULL, NULL) AS e
+    CROSS JOIN LATERAL (
+        SELECT $6::int OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(e.payload), 0) AS bytes) AS b
+    WHERE e.number OPERATOR(pg_catalog.<=) u.last
+) AS h
+WHERE h.total OPERATOR(pg_catalog.-) h.own OPERATOR(pg_catalog.<) $5::bigint
+ORDER BY h.process, h.number
+
 -- name: closed_queues
 SELECT * FROM perdure.queues_seen($1)
 

@@ -78,6 +78,20 @@ FROM perdure.seize($1, $2, $3) AS s
 -- name: claimed_events
 SELECT * FROM perdure.claimed_events_from($1, $2, $3, $4)
 
+-- name: claimed_events_from
+-- Histories that are not claimed, up to so many bytes: those before whose process less than that comes. The columns are
+-- those of event_out.
+SELECT h.process, h.run, h.number, h.turn, h.type, h.at, h.place, h.name, h.payload, h.digest, h.message, h.token, h.version
+FROM (
+    SELECT e.*, pg_catalog.sum(b.bytes) OVER (ORDER BY e.process) AS total,
+           pg_catalog.sum(b.bytes) OVER (PARTITION BY e.process) AS own
+    FROM perdure.claimed_events_from($1, $2, $3, $4) AS e
+    CROSS JOIN LATERAL (
+        SELECT $6::int OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(e.payload), 0) AS bytes) AS b
+) AS h
+WHERE h.total OPERATOR(pg_catalog.-) h.own OPERATOR(pg_catalog.<) $5::bigint
+ORDER BY h.process, h.number
+
 -- name: claimed_messages
 SELECT * FROM perdure.held_letters($1, $2, $3, $4)
 

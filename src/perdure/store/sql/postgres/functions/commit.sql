@@ -94,34 +94,39 @@ END
 $$;
 
 -- A new run is offered messages again, from a number on, and the letters that the run before it has received, which may
--- have lower numbers. Those that it keeps are consumed again, by its own events. Rare: the whole inbox is counted again.
+-- have lower numbers. Those that it keeps are consumed again, by its own events; then the whole inbox is counted again.
+-- Most processes that are commanded have no message at all: of them one look at the row is all there is to do.
 CREATE OR REPLACE FUNCTION perdure.offer_messages(
     records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], fits boolean[]
 ) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    n        int;
-    target   uuid;
-    its_run  int;
-    since    int;
+    places  int[];
+    targets uuid[];
+    runs    int[];
+    sinces  int[];
 BEGIN
-    FOR n IN SELECT r.n FROM generate_subscripts(rare, 1) AS r(n) WHERE (rare[r.n]).message_offered IS NOT NULL
-    LOOP
-        CONTINUE WHEN fits IS NOT NULL AND NOT fits[n];
-        target := (records[n]).id;
-        its_run := (records[n]).run;
-        since := (rare[n]).message_offered;
-        UPDATE perdure.message m SET
-            consumed_run = NULL, consumed_by = NULL, waits = CASE WHEN m.number < since THEN true END
-        WHERE m.process = target AND (m.number >= since OR (m.consumed_run = its_run - 1 AND m.type IN (1, 7)));
-        UPDATE perdure.message m SET consumed_run = its_run, consumed_by = e.number, waits = NULL
-        FROM unnest(new_events) AS e
-        WHERE e.record = n AND e.message IS NOT NULL AND m.process = target AND m.number = e.message;
-        UPDATE perdure.process p SET waiting = found.letters, waiting_bytes = found.bytes
-        FROM (
-            SELECT count(*)::int AS letters, coalesce(sum(octet_length(m.payload)), 0) AS bytes FROM perdure.message m
-            WHERE m.process = target AND m.consumed_by IS NULL AND m.type IN (1, 7)) AS found
-        WHERE p.id = target;
-    END LOOP;
+    SELECT array_agg(u.n), array_agg(u.id), array_agg(u.run), array_agg(u.since) INTO places, targets, runs, sinces
+    FROM (SELECT r.n, (records[r.n]).id, (records[r.n]).run, (rare[r.n]).message_offered AS since
+          FROM generate_subscripts(rare, 1) AS r(n)) AS u
+    WHERE u.since IS NOT NULL AND (fits IS NULL OR fits[u.n])
+      AND (SELECT p.inbox > 0 FROM perdure.process p WHERE p.id = u.id);
+    IF places IS NULL THEN
+        RETURN;
+    END IF;
+    UPDATE perdure.message m SET
+        consumed_run = NULL, consumed_by = NULL, waits = CASE WHEN m.number < u.since THEN true END
+    FROM unnest(targets, runs, sinces) AS u(id, run, since)
+    WHERE m.process = u.id AND (m.number >= u.since OR (m.consumed_run = u.run - 1 AND m.type IN (1, 7)));
+    UPDATE perdure.message m SET consumed_run = u.run, consumed_by = e.number, waits = NULL
+    FROM unnest(places, targets, runs) AS u(n, id, run)
+    JOIN unnest(new_events) AS e ON e.record = u.n
+    WHERE e.message IS NOT NULL AND m.process = u.id AND m.number = e.message;
+    UPDATE perdure.process p SET waiting = found.letters, waiting_bytes = found.bytes
+    FROM unnest(targets) AS u(id)
+    CROSS JOIN LATERAL (
+        SELECT count(*)::int AS letters, coalesce(sum(octet_length(m.payload)), 0) AS bytes FROM perdure.message m
+        WHERE m.process = u.id AND m.consumed_by IS NULL AND m.type IN (1, 7)) AS found
+    WHERE p.id = u.id AND (p.waiting, p.waiting_bytes) IS DISTINCT FROM (found.letters, found.bytes);
 END
 $$;
 

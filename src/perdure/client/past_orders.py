@@ -1,0 +1,81 @@
+"""Past orders: which processes an operation has commanded before, as their histories tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from perdure.kernel.event import Event, HistoryWanted
+from perdure.kernel.inverse import ordered_by
+from perdure.kernel.process import Process
+from perdure.limits import BATCH_BYTES, LIST_ROWS
+from perdure.store.base import Store
+
+T = TypeVar("T")
+
+EVENTS = 100
+"""How many events at either end of a run are looked at for a command of the operation."""
+RUNS = 20
+"""In how many of a process's last runs a command of the operation is looked for."""
+
+
+async def commanded(store: Store, rows: Iterable[Process], origin: str) -> dict[bytes, int]:
+    """Which of these processes have a command of that origin in their last runs, and when the store wrote it."""
+    found: dict[bytes, int] = {}
+    for some in cut(rows, LIST_ROWS):
+        for ago in range(RUNS):
+            left = [row for row in some if row.id not in found and row.run > ago]
+            if not left:
+                break
+            await (_look_at_former(store, left, ago, origin, found) if ago else _look(store, left, origin, found))
+    return found
+
+
+async def _look(store: Store, rows: Sequence[Process], origin: str, found: dict[bytes, int]) -> None:
+    """Look at the present runs: most commands open one."""
+    first = [HistoryWanted(row.id, row.run, 1) for row in rows if row.events]
+    async for histories in every_history(store, first):
+        _note(histories, origin, found)
+    last = [
+        HistoryWanted(row.id, row.run, row.events, max(2, row.events - EVENTS + 1))
+        for row in rows
+        if row.events > 1 and row.id not in found
+    ]
+    async for histories in every_history(store, last):
+        _note(histories, origin, found)
+
+
+async def _look_at_former(
+    store: Store, rows: Sequence[Process], ago: int, origin: str, found: dict[bytes, int]
+) -> None:
+    """Look at runs before the present one; how long they are is not known."""
+    runs = {row.id: row.run - ago for row in rows}
+    async for histories in every_history(store, [HistoryWanted(id, run, EVENTS) for id, run in runs.items()]):
+        _note(histories, origin, found)
+        long = [id for id, events in histories.items() if id not in found and len(events) == EVENTS]
+        ends = await asyncio.gather(*(store.history(id, runs[id], limit=EVENTS, backward=True) for id in long))
+        _note(dict(zip(long, ends, strict=True)), origin, found)
+
+
+def _note(histories: dict[bytes, list[Event]], origin: str, found: dict[bytes, int]) -> None:
+    mark = origin.encode()
+    for id, events in histories.items():
+        for event in events:
+            if mark in (event.payload or b"") and ordered_by(event, origin):
+                found[id] = event.at
+
+
+async def every_history(store: Store, wants: Sequence[HistoryWanted]) -> AsyncIterator[dict[bytes, list[Event]]]:
+    """The histories that are wanted, a bounded number of bytes at a time."""
+    while wants:
+        found = await store.histories(wants, most=BATCH_BYTES)
+        yield found
+        wants = [want for want in wants if want.process not in found]
+
+
+def cut(every: Iterable[T], size: int) -> list[tuple[T, ...]]:
+    """A sequence in parts of at most that size."""
+    rest = iter(every)
+    return list(iter(lambda: tuple(islice(rest, size)), ()))
