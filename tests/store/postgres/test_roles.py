@@ -75,6 +75,8 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "read a stream": ({"operate"}, lambda engine, id: read_a_stream(engine)),
     "remove a stream": ({"operate"}, lambda engine, id: engine.streams.remove("audit")),
     "pause recovery": ({"operate"}, lambda engine, id: engine.recovery.pause()),
+    "limit recovery": ({"operate"}, lambda engine, id: engine.recovery.limit(9)),
+    "see the sweeps": ({"look", "operate"}, lambda engine, id: engine.recovery.sweeps()),
 }
 """Each verb, and which roles beside that of workers carry it out."""
 
