@@ -123,10 +123,11 @@ class Engine(Client):
         super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
         self.tracer = self._monitor.traces
         self.worker: Worker | None = None
-        self._work, self._alone, self._on_alert, self._observes = work, alone, on_alert, _observes(recovery)
+        self._work, self._alone, self._migrate = work, alone, work if migrate is None else migrate
+        self._on_alert, self._observes = on_alert, _observes(recovery)
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
-        self._migrate = work if migrate is None else migrate
+        self._outages = settings.outages(self.options.outages) if work else {}
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None
         self._draining: Worker | None = None
@@ -170,7 +171,7 @@ class Engine(Client):
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
                 self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
                 self._breakers, settings.check_rate(self.options.check_rate), self._monitor.observers,
-                self._monitor.traces,
+                self._monitor.traces, self._outages,
             )  # fmt: skip
             if self._observes and not self._alone:
                 await self._observe()

@@ -24,6 +24,7 @@ from perdure.client.blocking import (
     BlockingEventStreams,
     BlockingLeaders,
     BlockingOperations,
+    BlockingOutages,
     BlockingPart,
     BlockingQueues,
     BlockingRecovery,
@@ -226,6 +227,7 @@ class BlockingEngine:
         self.schedules = BlockingSchedules(self)
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
+        self.outages = BlockingOutages(self, lambda engine: engine.outages)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
         self.checks = BlockingChecks(self, lambda engine: engine.checks)
         self.leaders = BlockingLeaders(self, lambda engine: engine.leaders)

@@ -16,6 +16,7 @@ from msgspec import DecodeError, json
 
 from perdure.errors import DefinitionError
 from perdure.kernel.breaker import BreakerSettings
+from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
@@ -65,6 +66,12 @@ def breakers(own: Mapping[str, Any] | None = None) -> BreakerSettings:
     return BreakerSettings((("the program", own or {}), (file, found.get("breakers", {}))))
 
 
+def outages(own: Mapping[str, Any] | None = None) -> dict[str, OutageRule]:
+    """The rules for outages of the program itself and of ``perdure.toml``, by kind; raises DefinitionError."""
+    file, found = _config()
+    return {**rules_of("the program", own or {}), **rules_of(file, found.get("outages", {}))}
+
+
 def check_rate(own: float) -> float:
     """Processes a second that checks examine in the background: ``rate`` of ``[checks]``, or the program's own number.
 
@@ -94,10 +101,10 @@ def _config() -> tuple[str, Mapping[str, Any]]:
         raise DefinitionError(
             f"{file} cannot be read: {error}. Correct it, or name another file by {CONFIG}."
         ) from error
-    if unknown := found.keys() - {"policies", "breakers", "checks"}:
+    if unknown := found.keys() - {"policies", "breakers", "checks", "outages"}:
         raise DefinitionError(
             f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies, "
-            "breakers and checks"
+            "breakers, checks and outages"
         )
     return name, found
 

@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.authoring.workflow import workflow
 from perdure.errors import BadRecord, StoreError, StoreUnavailable
 from perdure.kernel.claim import Claim
-from perdure.runtime import claimer
+from perdure.runtime import claim_portion
 from perdure.testing.faults import FaultyStore, Visit
 from tests.runtime.conftest import LIMIT, Open, until
 
@@ -56,7 +56,7 @@ async def test_a_claim_that_fails_is_tried_with_half_as_many_until_all_are_taken
 async def test_a_process_that_cannot_be_claimed_even_alone_is_said_once_and_tried_ever_less_often(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(claimer, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(claim_portion, "FIRST_WAIT_SECONDS", 0.001)
     worker, store = await opened(work=True, workflows=[at_once])
     asked: list[int] = []
     store.before = failing_above(0, asked, StoreError("it is too large"))
@@ -71,7 +71,7 @@ async def test_a_process_that_cannot_be_claimed_even_alone_is_said_once_and_trie
 
 
 def test_the_wait_grows_up_to_a_bound_and_a_look_that_succeeds_asks_for_more_again() -> None:
-    asking = claimer.Portion()
+    asking = claim_portion.Portion()
     tried = []
     while (rows := asking.rows) > 1:
         tried.append(rows)
@@ -81,7 +81,7 @@ def test_the_wait_grows_up_to_a_bound_and_a_look_that_succeeds_asks_for_more_aga
     for _ in range(9):
         asking.succeeded()
     assert asking.rows == limits.CLAIM_ROWS
-    assert not claimer.is_of_what_was_read(StoreUnavailable("away"))
+    assert not claim_portion.is_of_what_was_read(StoreUnavailable("away"))
 
 
 async def test_a_backlog_is_shared_among_the_workers_that_live(opened: Open) -> None:

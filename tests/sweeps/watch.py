@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import pytest
 
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import workflow
 from perdure.errors import StoreUnavailable
+from perdure.kernel.note import Note
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding, unsound
 from perdure.runtime.committer import Committer
@@ -44,6 +45,9 @@ class Told:
 
     def found(self, finding: Finding) -> None:
         self.findings.append(finding)
+
+    def noted(self, notes: Mapping[str, Note], now: int) -> None:
+        """No worker holds back kinds here."""
 
     def taken(self, process: bytes, token: int | None) -> None:
         self.takings.append((process, token))

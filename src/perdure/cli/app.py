@@ -22,6 +22,7 @@ from perdure.cli.failures import board, failures
 from perdure.cli.health import health
 from perdure.cli.leader import leader
 from perdure.cli.operation import operation
+from perdure.cli.outage import outage
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
 from perdure.cli.queue import queue
@@ -104,6 +105,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         archive.import_,
         queue,
         breaker,
+        outage,
         leader,
         schedule,
         stream,

@@ -11,6 +11,7 @@ from perdure.client.breakers import Breakers
 from perdure.client.checks import CheckRunHandle, Checks, CheckView
 from perdure.client.leaders import Leaders
 from perdure.client.operations import OperationHandle, Operations
+from perdure.client.outages import Outages
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
 from perdure.client.streams import EventStreams
@@ -64,6 +65,14 @@ class BlockingBreakers(BlockingPart[Breakers]):
     open = blocking(Breakers.open)
     close = blocking(Breakers.close)
     reset = blocking(Breakers.reset)
+
+
+class BlockingOutages(BlockingPart[Outages]):
+    """What ``outages`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Outages`, which block."""
+
+    list = blocking(Outages.list)
+    begin = blocking(Outages.begin)
+    end = blocking(Outages.end)
 
 
 class BlockingLeaders(BlockingPart[Leaders]):

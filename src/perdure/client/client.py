@@ -29,6 +29,7 @@ from perdure.client.leaders import Leaders
 from perdure.client.leadership import Leadership
 from perdure.client.local_worker import LocalWorker, NoWorker
 from perdure.client.operations import Operations
+from perdure.client.outages import Outages
 from perdure.client.parts import ClientParts, Doors, StartTracer
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
@@ -64,9 +65,9 @@ class Client(Explaining):
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
     The verbs for a single process are methods of its handle; those for schedules, operations, checks, exports and
-    imports, event streams, queues, circuit breakers, automatic recovery and the store's clock are methods of
-    ``schedules``, ``operations``, ``checks``, ``archive``, ``streams``, ``queues``, ``breakers``, ``recovery`` and
-    ``clock``.
+    imports, event streams, queues, circuit breakers, outages, automatic recovery and the store's clock are methods of
+    ``schedules``, ``operations``, ``checks``, ``archive``, ``streams``, ``queues``, ``breakers``, ``outages``,
+    ``recovery`` and ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -84,6 +85,7 @@ class Client(Explaining):
         self.queues = Queues(store)
         self.recovery = Recovery(store)
         self.breakers = Breakers(store)
+        self.outages = Outages(store)
         self.leaders = Leaders(store, machine, doors.outage, doors.telemetry)
         self.clock = Timekeeping(store)
         self.streams = EventStreams(store, machine)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logger("alert")
 
 AlertKind: TypeAlias = Literal[
-    "step", "unknown", "threshold", "broken", "undo", "suspects", "breaker", "restored", "recovery"
+    "step", "unknown", "threshold", "broken", "undo", "suspects", "breaker", "restored", "recovery", "outage"
 ]
 
 
@@ -41,8 +41,9 @@ class Alert:
     step that runs at most once was done), *threshold* (a step has come to an ``"alert"`` of its retry), *broken* (a
     process waits for a person), *undo* (it does, as an undo has failed for good), *suspects* (processes were held by
     workers that died), *breaker* (a circuit breaker has opened), *restored* (the database goes on from another state),
-    *recovery* (no worker passes one of the sweeps that find what is stuck). ``text`` says it in a sentence, ``error``
-    is the class of an error and ``detail`` its text. What does not belong to the kind is empty, or None.
+    *recovery* (no worker passes one of the sweeps that find what is stuck), *outage* (a kind of process is held, as
+    many of it fail alike, or is let go again). ``text`` says it in a sentence, ``error`` is the class of an error and
+    ``detail`` its text. What does not belong to the kind is empty, or None.
     """
 
     kind: AlertKind
@@ -128,6 +129,17 @@ class Alerts:
             "stuck. `perdure recovery sweeps` shows its last pass and error; restart the workers if they hang"
         )
         self._tell("recovery", f"{sweep}:{at}", text, None, None)
+
+    def outage(self, kind: str, circuit: Circuit, fingerprint: str, version: int) -> None:
+        """A kind is held since many of its processes fail alike, or is let go again."""
+        if circuit.closed:
+            text = f"the outage of {kind} is over ({circuit.reason}): what waits is let go, few at first"
+        else:
+            text = (
+                f"{kind} has an outage ({circuit.reason}): its processes wait, but for canaries. `perdure failures` "
+                f"shows the cause, {fingerprint}; `perdure outage ls` how it stands"
+            )
+        self._tell("outage", f"{kind}:{version}", text, None, None)
 
     def _of_unknown(self, process: Process, ask: Ask[Any], failure: Failure) -> None:
         self._of_step("unknown", process, ask, failure, "runs at most once, and nobody knows whether it was done")

@@ -1,6 +1,7 @@
 """The claimer: claims due processes while there is room, and looks again exactly when the next one is due.
 
-After a claim has failed because of the rows that it read, a portion says for how many processes the next one asks.
+After a claim has failed because of the rows that it read, a portion says for how many processes the next one asks
+(``claim_portion.py``).
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from perdure import limits
-from perdure.errors import StoreError, StoreUnavailable
+from perdure.errors import StoreError
 from perdure.kernel.claim import Claim, ClaimAnswer
-from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.adoption import adopt
-from perdure.runtime.events import WorkerEvents
+from perdure.runtime.claim_portion import Portion, is_of_what_was_read
+from perdure.runtime.events import HeldBack, WorkerEvents
 from perdure.runtime.parts import WorkerParts
 from perdure.runtime.release import without_the_dead
 from perdure.runtime.scheduler import Scheduler
@@ -40,12 +41,13 @@ class Claimer:
     ``unsure`` says that a claim may have been applied although this worker does not hold its rows: they are freed.
     """
 
-    def __init__(self, parts: WorkerParts, scheduler: Scheduler, events: WorkerEvents) -> None:
+    def __init__(self, parts: WorkerParts, scheduler: Scheduler, events: WorkerEvents, held_back: HeldBack) -> None:
         self.incarnation = parts.incarnation
         self.store = parts.store
         self.registry = parts.registry
         self.scheduler = scheduler
         self.events = events
+        self._held_back = held_back
         self.alone = parts.alone
         self.capacity = limits.QUARANTINE_PROCESSES if parts.alone else parts.options.in_flight
         self.suspects_waiting = False
@@ -163,6 +165,10 @@ class Claimer:
                 full = full or len(answers[-1].claimed) == asked
                 if self.alone and answers[-1].claimed:
                     break
+            for hosted, most in self._held_back.offers():
+                asked = min(most, room, self._most())
+                answers.append(await self.claim(hosted, asked))
+                self._held_back.claimed(hosted[0][0], answers[-1].claimed)
         except Exception as error:
             return self._failed(asked, error)
         self.unsure = False
@@ -347,52 +353,3 @@ class Claimer:
             if more or self.scheduler.time.monotonic() > breath:
                 await asyncio.sleep(0)  # steps, beats and commits go on meanwhile
                 breath = self.scheduler.time.monotonic() + BREATH_SECONDS
-
-
-log = logger("worker")
-
-FIRST_WAIT_SECONDS = 0.5
-LONGEST_WAIT_SECONDS = 5.0
-
-
-def is_of_what_was_read(error: Exception) -> bool:
-    """Whether a claim of fewer rows may succeed: the store is there, but the rows asked for did not arrive."""
-    return isinstance(error, MemoryError) or (isinstance(error, StoreError) and not isinstance(error, StoreUnavailable))
-
-
-class Portion:
-    """How many rows a claim asks for: half as many after each failure, down to one, and twice as many after a success.
-
-    While a claim of a single row fails, the time until the next try grows.
-    """
-
-    def __init__(self) -> None:
-        self.rows = limits.CLAIM_ROWS
-        self._in_vain = 0
-        self._said = False
-
-    def succeeded(self) -> None:
-        """A look at all that is due has been answered."""
-        self._in_vain = 0
-        self._said = self._said and self.rows < limits.CLAIM_ROWS
-        self.rows = min(limits.CLAIM_ROWS, 2 * self.rows)
-
-    def failed(self, asked: int, error: Exception) -> float:
-        """A claim of ``asked`` rows has failed: return the seconds until the next look at all that is due."""
-        whole = self.rows == limits.CLAIM_ROWS
-        self.rows = max(1, asked // 2)
-        if asked > 1:
-            if whole:
-                log.warning("a claim of %d processes has failed; the next one asks for fewer: %.500s", asked, error)
-            return 0.0
-        self._in_vain += 1
-        if not self._said:
-            self._said = True
-            log.error(
-                "a claim of a single process fails (%s: %.500s); the worker tries again, ever less often, and the "
-                "processes due behind it wait. `perdure ps` shows what is due: terminate the process that cannot be "
-                "read, or raise the memory limits of the database or of this worker",
-                type(error).__name__,
-                error,
-            )
-        return min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(self._in_vain - 1, 10))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from perdure.kernel.claim import Claimed
     from perdure.kernel.commit import Commit
     from perdure.kernel.event import Event
+    from perdure.kernel.note import Note
     from perdure.kernel.process import Process
     from perdure.kernel.soundness import Finding
     from perdure.runtime.instance import Instance
@@ -62,6 +64,9 @@ class WorkerEvents(Ends, Protocol):
     def found(self, finding: Finding) -> None:
         """A sweep has found something that people should know."""
 
+    def noted(self, notes: Mapping[str, Note], now: int) -> None:
+        """These are the notes of all workers, as they were at that time of the store."""
+
     def worn_out(self, what: str) -> None:
         """This worker is short of something and does not recover by itself: it should be restarted."""
 
@@ -73,3 +78,13 @@ class WorkerEvents(Ends, Protocol):
 
     async def reconcile(self) -> int:
         """Free the rows that are ours in the store and not held here (rule 5); return how many."""
+
+
+class HeldBack(Protocol):
+    """Kinds that ordinary claims leave out, and of which some processes are claimed all the same."""
+
+    def offers(self) -> Iterator[tuple[tuple[tuple[str, str], ...], int]]:
+        """What to claim of one kind, and how much of it."""
+
+    def claimed(self, kind: str, claimed: Iterable[Claimed]) -> None:
+        """These were claimed of it."""

@@ -22,6 +22,8 @@ class WorkerOptions:
     ``perdure.toml`` and of PERDURE_POLICIES count more. ``breakers`` set numbers of circuit breakers by name,
     ``{"bank": {"failures": 3}}``; those of ``perdure.toml`` count more. ``check_rate`` is how many processes a second
     all workers together examine in the background by the named checks (0: none); ``perdure.toml`` counts more.
+    ``outages`` say when a kind is held, as many of its processes fail alike: ``{"order": {"failures": 20}}``, see
+    ``OutageRule``; a queue is named ``"@bank"``. Those of ``perdure.toml`` count more.
     """
 
     lease_seconds: float = limits.LEASE_SECONDS
@@ -36,6 +38,7 @@ class WorkerOptions:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     breakers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     check_rate: float = limits.CHECKED_RECORDS
+    outages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the reason."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
 from perdure.clock import Computer, microseconds
 from perdure.kernel.breaker import BreakerSettings
+from perdure.kernel.outage import OutageRule
 from perdure.runtime.alerts import Alerts, OnAlert
 from perdure.runtime.committer import Committer
 from perdure.runtime.figures import FiguresTold
@@ -38,7 +39,7 @@ class WorkerParts:
 
     ``observers`` hear what it does, and ``tracer`` is the one among them that traces (:mod:`perdure.runtime.observed`).
     ``engine`` is what its steps may start other processes with. ``check_rate`` is how many processes a second are
-    examined in the background; 0 examines none.
+    examined in the background; 0 examines none. ``outages`` are the rules by which kinds are held.
     ``lease`` is for how many microseconds a claim, a commit or a beat leases a row.
     """
 
@@ -58,6 +59,7 @@ class WorkerParts:
     check_rate: float = 0.0
     observers: Sequence[Any] = ()
     tracer: Any = None
+    outages: Mapping[str, OutageRule] = field(default_factory=dict)
     lease: int = field(init=False)
     alerts: Alerts = field(init=False)
     figures: FiguresTold = field(init=False)

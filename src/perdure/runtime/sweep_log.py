@@ -32,6 +32,7 @@ class SweepLog:
         self._time = context.time
         self._machine = context.machine
         self._alerts = context.alerts
+        self._events = context.events
         self._periods = periods
         self._gathered: dict[str, Passes] = {}
         self._under_way: dict[str, SweepRound] = {}
@@ -67,6 +68,7 @@ class SweepLog:
         try:
             notes = {note.name: note for note in await self._store.records(Note)}
             now = await self._store.now()
+            self._events.noted(notes, now)
             self._since = now if self._since is None else self._since
             changes, alarms = {}, set()
             for sweep, period in self._periods.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from perdure.runtime.claimer import Claimer
 from perdure.runtime.events import Ends, WorkerEvents
 from perdure.runtime.heartbeat import Heartbeat, LeaseCheck
 from perdure.runtime.inbox_reader import InboxReader
+from perdure.runtime.outages import OutageWatch
 from perdure.runtime.parts import WorkerParts
 from perdure.runtime.quarantine import Quarantine
 from perdure.runtime.room import Room
@@ -32,6 +33,7 @@ from perdure.runtime.watchdog import Watchdog, Witness
 from perdure.store.base import Overdue
 
 if TYPE_CHECKING:
+    from perdure.kernel.note import Note
     from perdure.kernel.soundness import Finding
     from perdure.runtime.instance import Instance
 
@@ -54,12 +56,13 @@ class Worker:
         self.options = options = parts.options
         self.time = parts.time
         self.incarnation = parts.incarnation
-        self.ends = ends
+        self.outages = OutageWatch(parts, ends)
+        self.ends: Ends = self.outages if parts.outages else ends
         events = Dispatch(self)
         self.scheduler = Scheduler(parts, events)
         self.shortages = self.scheduler.shortages
         self.inbox = InboxReader(parts.store, self.scheduler, events)
-        self.claimer = Claimer(parts, self.scheduler, events)
+        self.claimer = Claimer(parts, self.scheduler, events, self.outages)
         self.heartbeat = Heartbeat(parts, self.scheduler, events)
         self.lease_check = LeaseCheck(parts, self.scheduler, events)
         self.context = SweepContext(parts, events)
@@ -88,6 +91,7 @@ class Worker:
         if not self.alone:
             self.quarantine.loop.start()
             self.sinks.loop.start()
+            await self.outages.begin(self.claimer, self.shortages)
         self.claimer.loop.start()
         if not self.machine.simulated:
             self.watchdog.start()
@@ -213,6 +217,7 @@ class Worker:
         await self.drain(seconds)
         if self._ending is not None:
             self._ending.cancel()
+        await self.outages.stop()
         await self.sinks.stop()
         await self.supervisor.stop()
         await self.quarantine.stop(hurry=self._hurry)
@@ -350,6 +355,11 @@ class Dispatch:
     def suspects(self, due: bool, waiting: bool) -> None:
         """They run in quarantine."""
         self._worker.quarantine.wanted(due, waiting)
+
+    def noted(self, notes: Mapping[str, Note], now: int) -> None:
+        """Kinds may be held."""
+        if not self._worker.alone:
+            self._worker.outages.seen(notes, now)
 
     def found(self, finding: Finding) -> None:
         """It is logged."""

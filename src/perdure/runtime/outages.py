@@ -1,0 +1,242 @@
+"""Outages: what a worker knows of the kinds that are held, what it tells the store, and which canaries it lets through.
+
+A worker with rules reads the notes once a second, and counts how its processes end. One without rules hears of the
+outages that people begin from the sweep log, which reads the notes anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.errors import StoreUnavailable
+from perdure.kernel.breaker import HALF_OPEN, Probed
+from perdure.kernel.claim import Claimed
+from perdure.kernel.event import Event
+from perdure.kernel.failure import Failure
+from perdure.kernel.fingerprint import cause_of
+from perdure.kernel.note import Note
+from perdure.kernel.outage import PREFIX, FailedAlike, OutageRule, OutageState
+from perdure.kernel.process import Process, Status
+from perdure.loop import Loop
+from perdure.runtime.claimer import Claimer
+from perdure.runtime.events import Ends
+from perdure.runtime.parts import WorkerParts
+from perdure.runtime.shortage import Shortages
+from perdure.store.base import Search
+
+Hosted = tuple[tuple[str, str], ...]
+
+
+class OutageWatch:
+    """The kinds that this worker holds back; it hears of the end of each process that it had."""
+
+    def __init__(self, parts: WorkerParts, ends: Ends) -> None:
+        self._store = parts.store
+        self._registry = parts.registry
+        self._alerts = parts.alerts
+        self._incarnation = parts.incarnation
+        self._ends = ends
+        self.rules: Mapping[str, OutageRule] = parts.outages
+        self._held: set[str] = set()
+        self._failures: dict[str, dict[str, FailedAlike]] = {}
+        self._probed: dict[str, list[Probed]] = {}
+        self._granted: dict[str, int] = {}  # canaries that may be claimed, each with ``opened`` of its circuit
+        self._canaries: dict[bytes, tuple[str, int]] = {}
+        self._parted: dict[bytes, tuple[str, int]] = {}
+        self._let_go: dict[str, int] = {}
+        self._claimer: Claimer | None = None
+        self._shortages: Shortages | None = None
+        self._looks = False
+        self.loop = Loop("outages", self._tick, parts.committer.outage)
+
+    async def begin(self, claimer: Claimer, shortages: Shortages) -> None:
+        """Hold back kinds from now on: ``claimer`` claims none, as ``shortages`` say that they are not served."""
+        self._claimer, self._shortages = claimer, shortages
+        if self.rules:
+            with suppress(StoreUnavailable):  # the loop looks again
+                await self.look()
+            self._look_often()
+
+    async def stop(self) -> None:
+        """Look no longer."""
+        await self.loop.stop()
+
+    def _look_often(self) -> None:
+        if not self._looks:
+            self._looks = True
+            self.loop.start()
+
+    # -- what the worker tells ---------------------------------------------------------------------------------
+
+    def ended(self, process: Process, sent: float) -> None:
+        """A process of this worker has ended or was parked: count a failure, and tell what became of a canary."""
+        self._ends.ended(process, sent)
+        failed = process.status in (Status.FAILED, Status.BROKEN)
+        canary = self._canaries.pop(process.id, None) or self._parted.pop(process.id, None)
+        if not failed and canary is None:
+            return
+        failure = Failure.shown(process.error or b"") if failed else None
+        if canary is not None:
+            kind, opened = canary
+            error = "" if failure is None else failure.origin[1]
+            self._probed.setdefault(kind, []).append(Probed(not failed, opened, error))
+            self.loop.wake()
+        elif failure is not None and process.kind in self.rules:
+            counts, fingerprint = self._failures.setdefault(process.kind, {}), cause_of(process, failure).fingerprint
+            before = counts.get(fingerprint)
+            counts[fingerprint] = FailedAlike(1 if before is None else before.number + 1, failure.origin[1])
+            self.loop.wake()
+
+    def answered(self, id: bytes, events: Sequence[Event]) -> None:
+        """See Ends."""
+        self._ends.answered(id, events)
+
+    def parted(self, id: bytes) -> None:
+        """A process was let go: of a canary, its row tells whether it waits now, and so has got as far as that."""
+        self._ends.parted(id)
+        if (canary := self._canaries.pop(id, None)) is not None:
+            self._parted[id] = canary
+
+    # -- claims ------------------------------------------------------------------------------------------------
+
+    def holds(self, kind: str) -> bool:
+        """Whether a kind is held back here: ordinary claims leave it out."""
+        return kind in self._held
+
+    def offers(self) -> Iterator[tuple[Hosted, int]]:
+        """What may be claimed of kinds that are held back: granted canaries, and what is let go this second."""
+        for kind in list(self._held):
+            many = min(1 if kind in self._granted else self._let_go.get(kind, 0), self._places(kind))
+            pairs = tuple(pair for pair in self._registry.hosted if pair[0] == kind)
+            if many > 0 and pairs:
+                yield pairs, many
+
+    def _places(self, kind: str) -> int:
+        """How many more processes of a kind this worker may hold: its queue may have a limit."""
+        queue = self._registry.queues.get(kind)
+        if queue is None or queue.at_most is None or self._claimer is None:
+            return limits.CLAIM_ROWS
+        return queue.at_most - sum(one.process.kind == kind for one in self._claimer.scheduler.instances.values())
+
+    def claimed(self, kind: str, claimed: Iterable[Claimed]) -> None:
+        """These were claimed by such an offer. A canary that is granted waits for one that is due."""
+        ids = [one.process.id for one in claimed]
+        if kind in self._granted:
+            if ids:
+                opened = self._granted.pop(kind)
+                self._canaries |= dict.fromkeys(ids, (kind, opened))
+        else:
+            self._let_go[kind] = max(self._let_go.get(kind, 0) - len(ids), 0)
+
+    # -- the store ---------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> float:
+        await self.look()
+        often = self.rules or self._held
+        return limits.OUTAGE_LOOK_SECONDS if often else limits.SWEEP_LOG_SECONDS
+
+    async def look(self) -> None:
+        """Tell the store what has happened here, and see which kinds are held."""
+        failures, self._failures = self._failures, {}
+        probed, self._probed = self._probed, {}
+        try:
+            await self._look_at_parted(probed)
+            notes = {note.name: note for note in await self._store.records(Note)}
+            now = await self._store.now()
+            changes, granted = self._decided(notes, failures, probed, now)
+            if changes:
+                # If we die here a canary may be granted that nobody lets through: it is given up after a while.
+                rows = {row.name: row for row in await self._store.records(Note, list(changes.values()))}
+                for kind, change in changes.items():
+                    if rows.get(change.name) == change:
+                        self._told(kind, notes.get(change.name, Note(change.name)).read(OutageState), change)
+                        failures.pop(kind, None)
+                        probed.pop(kind, None)
+                        if kind in granted:
+                            self._granted[kind] = granted[kind]
+                notes = rows
+            else:
+                failures.clear()
+                probed.clear()
+            self.seen(notes, now)
+        finally:
+            for kind, counts in failures.items():
+                later = self._failures.setdefault(kind, {})
+                for fingerprint, failed in counts.items():
+                    more = later[fingerprint].number if fingerprint in later else 0
+                    later[fingerprint] = FailedAlike(failed.number + more, failed.error)
+            for kind, canaries in probed.items():
+                self._probed.setdefault(kind, []).extend(canaries)
+
+    async def _look_at_parted(self, probed: dict[str, list[Probed]]) -> None:
+        """See which canaries wait now, so that they have got as far as that."""
+        if not self._parted:
+            return
+        rows = await self._store.search(Search(ids=tuple(self._parted), limit=len(self._parted)))
+        now = await self._store.now()
+        for row in rows:
+            waits = row.status is Status.RUNNING and row.owner is None and (row.due_at or 0) > now
+            if waits and (canary := self._parted.pop(row.id, None)) is not None:
+                probed.setdefault(canary[0], []).append(Probed(True, canary[1]))
+
+    def _decided(
+        self,
+        notes: Mapping[str, Note],
+        failures: Mapping[str, Mapping[str, FailedAlike]],
+        probed: Mapping[str, Sequence[Probed]],
+        now: int,
+    ) -> tuple[dict[str, Note], dict[str, int]]:
+        """The notes that change, by kind, and the canaries that these grant."""
+        changes, granted = {}, {}
+        hosted = {kind for kind, _ in self._registry.hosted}
+        for kind, rule in self.rules.items():
+            note = notes.get(PREFIX + kind, Note(PREFIX + kind))
+            state = note.read(OutageState)
+            after = rule.failed(state, failures.get(kind, {}), now)
+            for canary in probed.get(kind, ()):
+                after = rule.probed(after, canary, now)
+            if kind in hosted and kind not in self._granted and (probing := rule.probing(after, now)) is not None:
+                after, granted[kind] = probing, probing.circuit.opened
+            if after != state:
+                circuit = replace(after.circuit, worker=self._incarnation.id.hex())
+                changes[kind] = note.next(replace(after, circuit=circuit), now)
+        return changes, granted
+
+    def seen(self, notes: Mapping[str, Note], now: int) -> None:
+        """Hold back the kinds that these notes say are held, or let go; claim others again."""
+        claimer, shortages = self._claimer, self._shortages
+        if claimer is None or shortages is None:
+            return
+        hosted, held = {kind for kind, _ in self._registry.hosted}, set()
+        for name, note in notes.items():
+            kind = name.removeprefix(PREFIX)
+            if not name.startswith(PREFIX) or kind not in hosted:
+                continue
+            state = note.read(OutageState)
+            if (allowed := state.allowance(now)) is not None:
+                held.add(kind)
+                self._let_go[kind] = allowed
+            circuit = state.circuit
+            if self._granted.get(kind) != circuit.opened or circuit.state != HALF_OPEN or now >= (circuit.until or 0):
+                self._granted.pop(kind, None)
+        begun, over, self._held = held - self._held, self._held - held, held
+        for kind in begun:
+            shortages.unserved[kind] = partial(self.holds, kind)
+            shortages.active = True
+        for kind in over:
+            shortages.unserved.pop(kind, None)
+        if held:
+            self._look_often()
+        if over or self._granted or any(self._let_go.get(kind) for kind in held):
+            claimer.wake()
+
+    def _told(self, kind: str, was: OutageState, change: Note) -> None:
+        """Log and tell of an outage that has begun or ended, by the worker whose change was written."""
+        state = change.read(OutageState)
+        if was.held != state.held:
+            self._alerts.outage(kind, state.circuit, state.fingerprint, change.version)
