@@ -85,3 +85,8 @@ def test_only_revivals_at_the_end_that_are_recent_and_had_something_to_record_co
     waited = (EventType.REVIVED, 110, b'{"waited":true}')
     assert revivals(history(*again, waited), 110 * MINUTE) == 10
     assert revivals([], 110 * MINUTE) == 0
+
+
+def test_that_a_step_begins_is_no_end_of_a_revival_loop() -> None:
+    again = [(EventType.REVIVED, 100, b"{}"), (EventType.ATTEMPT_BEGUN, 100, b"")] * 10
+    assert revivals(history(*again), 110 * MINUTE) == 10

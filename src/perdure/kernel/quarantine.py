@@ -63,10 +63,13 @@ def held_by(rows: Iterable[Process]) -> Counter[bytes]:
 def revivals(history: Sequence[Event], now: int) -> int:
     """How often a process was revived lately, at the end of its history, with nothing recorded in between.
 
-    Revivals of a process that only waited do not count: it had nothing to record.
+    Revivals of a process that only waited do not count: it had nothing to record. That a step begins is no record of
+    what came of it.
     """
     many = 0
     for event in reversed(history):
+        if event.type is EventType.ATTEMPT_BEGUN:
+            continue
         if event.type is not EventType.REVIVED or event.at < now - microseconds(REVIVAL_LOOP_SECONDS):
             break
         many += b'"waited"' not in (event.payload or b"")

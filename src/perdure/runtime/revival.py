@@ -29,8 +29,6 @@ class RevivalLoop(Exception):
 
 def goes_round(holder: Holder, instance: Instance, history: Sequence[Event]) -> bool:
     """Whether a process that was claimed goes round in revivals, before its code runs. True: it is parked as broken."""
-    if not history or history[-1].type is not EventType.REVIVED:
-        return False
     many = revivals(history, holder.parts.time.now())
     if many < limits.REVIVAL_LOOP_EVENTS:
         return False

@@ -155,10 +155,12 @@ class SimStore(SqliteStore):
         DOOR.set("send")
         here, locked = self._unlocked(messages)
         answers = iter(await super().send(here))
-        return [
+        told = [
             SendAnswer(SendVerdict.BUSY, one.process) if number in locked else next(answers)
             for number, one in enumerate(messages)
         ]
+        self._server.told(self.life, "send", (messages,), told)
+        return told
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """See Store."""
