@@ -59,6 +59,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "queue": ("queue", "ls"),
     "breaker": ("breaker", "ls"),
     "leader": ("leader", "ls"),
+    "outage": ("outage", "ls"),
     "stream": ("stream", "ls"),
     "recovery": ("recovery",),
     "clock": ("clock",),

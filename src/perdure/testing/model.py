@@ -210,15 +210,16 @@ class Model:
             due_at = self.now + commit.lease
         elif unheard:
             due_at = self.now
+        reminder = after.reminder and not unheard and not commit.lease
         self.rows[row.id] = replace(
             after,
             owner=after.owner if commit.lease else None,
             due_at=due_at,
-            reminder=after.reminder and not unheard and not commit.lease,
+            reminder=reminder,
             inbox=row.inbox,
             attributes=after.attributes if commit.attributes_set else row.attributes,
             progress=row.progress if commit.progress_kept else after.progress,
-            changed_at=self.now,
+            changed_at=row.changed_at if reminder and _only_reminds(row, after) else self.now,
             created_at=row.created_at,
         )
         self._append(after, commit.events)
@@ -379,3 +380,9 @@ def _matches(row: Process, search: Search) -> bool:
         and all(name in known and known[name] == json.decode(text) for name, text in search.attributes)
         and (search.before_id is None or row.id < search.before_id)
     )
+
+
+def _only_reminds(row: Process, after: Process) -> bool:
+    """Whether a reminder follows another one and nothing has changed: since when a process waits stays as it was."""
+    heard = row.status is not Status.RUNNING or row.inbox == row.seen
+    return row.reminder and heard and (row.events, row.status) == (after.events, after.status)
