@@ -39,7 +39,7 @@ from perdure.logs import logger
 from perdure.monitoring.monitor import Monitor
 from perdure.rehearsal.rehearser import Rehearser, of_store
 from perdure.rehearsal.report import Rehearsal
-from perdure.runtime.alerts import OnAlert
+from perdure.runtime.alerts import OnAlert, checked_on_alert
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.parts import Incarnation, WorkerParts
 from perdure.runtime.store_time import StoreTime
@@ -102,8 +102,7 @@ class Engine(Client):
         metrics: Any = None,
         traces: Any = None,
     ) -> None:
-        if on_alert is not None and not callable(on_alert):
-            raise DefinitionError(f"on_alert={on_alert!r:.100} is no function. Give one that takes an Alert.")
+        self._on_alert = checked_on_alert(on_alert)
         self.machine = machine or Computer()
         self._monitor = Monitor(metrics, traces)
         self.telemetry = self._monitor.telemetry
@@ -124,7 +123,7 @@ class Engine(Client):
         self.tracer = self._monitor.traces
         self.worker: Worker | None = None
         self._work, self._alone, self._migrate = work, alone, work if migrate is None else migrate
-        self._on_alert, self._observes = on_alert, _observes(recovery)
+        self._observes = _observes(recovery)
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
         self._outages = settings.outages(self.options.outages) if work else {}

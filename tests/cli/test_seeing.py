@@ -161,7 +161,7 @@ def test_show_tells_of_messages_that_nobody_has_heard(terminal: Terminal) -> Non
     assert started.code == 0
     terminal("signal", "A-3", "yes", "by all means")
     said = terminal("show", "A-3")
-    assert said.has("next worker: it is due and waits for a worker that hosts 'approval'")
+    assert said.has("next worker: it is due, and no live worker hosts workflow 'approval'")
     assert said.has("messages not yet heard")
     assert said.has("1", 'yes "by all means"')
     assert terminal("show", "A-3", "--json").json["unheard_messages"][0]["name"] == "yes"

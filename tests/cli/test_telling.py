@@ -160,7 +160,7 @@ def test_retry_lets_a_failed_process_go_on_and_says_what_it_waits_for(terminal: 
 
     working(fail)
     said = terminal("retry", "R-1")
-    assert said.out.startswith("refusal R-1: goes on in run 2; it is due and waits for a worker that hosts 'refusal'")
+    assert said.out.startswith("refusal R-1: goes on in run 2; it is due, and no live worker hosts workflow 'refusal'")
 
 
 def test_one_refused_command_does_not_stop_the_others(terminal: Terminal) -> None:

@@ -74,7 +74,7 @@ def test_a_status_of_a_newer_release_is_shown_as_unknown_and_hides_no_other_proc
     assert said.has("odd", "does not know")
     whole = terminal("show", odd)
     assert (
-        whole.code == 0 and whole.has(shown) and whole.has("nobody: it is in a status that this Perdure does not know")
+        whole.code == 0 and whole.has(shown) and whole.has("worker: it is in a status that this Perdure does not know")
     )
     assert terminal("tree", odd).has(shown)
     assert terminal("history", odd).code == 0

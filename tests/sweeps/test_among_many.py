@@ -34,6 +34,7 @@ from perdure.runtime.sweeps import (
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.failover import Lineage
 from perdure.testing.conformance.trial import LEASE, SILENCE, finished, going_on, released, resting
+from tests.sweeps.test_record_unsound import RATE, due
 from tests.sweeps.test_worker_dead import victim
 from tests.sweeps.watch import DAY, Watch, order
 
@@ -203,7 +204,13 @@ async def plant_record_unsound(watch: Watch, context: SweepContext) -> Planted:
     commit = released(row, await watch.store.now() + 1)
     await watch.trial.done(replace(commit, after=replace(commit.after, events=9)))
     await started(watch, HEALTHY)
-    return partial(record_unsound.sweep, context, record_unsound.Position()), told(watch, row)
+    place, context.check_rate = record_unsound.Position(), RATE
+
+    async def page() -> int:
+        await due(watch)
+        return await record_unsound.sweep(context, place)
+
+    return page, told(watch, row)
 
 
 async def plant_process_set_back(watch: Watch, context: SweepContext) -> Planted:
@@ -229,6 +236,7 @@ async def test_among_many_that_need_nothing_the_one_that_is_stuck_is_found_withi
     watch: Watch, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", PAGE)
+    monkeypatch.setattr(limits, "CHECK_ROWS", PAGE)
     round, free = await PLANTED[name](watch, await watch.context(order))
     assert not await free()
     for _ in range(HEALTHY // PAGE + 2):

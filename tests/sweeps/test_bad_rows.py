@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.clock import SECOND
 from perdure.kernel import transition
 from perdure.kernel.command import wish
@@ -36,6 +37,7 @@ from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Search
 from perdure.store.failover import Lineage
 from perdure.testing.conformance.trial import LEASE, SILENCE, finished, going_on, resting
+from tests.sweeps.test_record_unsound import RATE, due
 from tests.sweeps.test_worker_dead import victim
 from tests.sweeps.watch import DAY, Watch, order
 
@@ -169,11 +171,14 @@ async def plant_record_unsound(watch: Watch, context: SweepContext, plot: Plot) 
     def told(row: Process) -> bool:
         return row.id in {finding.subject for finding in watch.found}
 
+    place, context.check_rate = record_unsound.Position(), RATE
+
     async def rounds() -> int:
-        place = record_unsound.Position()
-        return sum(
-            [await record_unsound.sweep(context, place) for _ in range(len(plot.rows) // record_unsound.ROWS + 1)]
-        )
+        found = 0
+        for _ in range(len(plot.rows) // limits.CHECK_ROWS + 2):
+            await due(watch)
+            found += await record_unsound.sweep(context, place)
+        return found
 
     return rounds, told
 

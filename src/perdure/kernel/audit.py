@@ -13,8 +13,13 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.clock import microseconds
+from perdure.kernel.stored import Garbled
 
 NAME = "background"
+
+
+ALL = ""
+"""What stands in place of a kind for processes of all kinds: one whose kind cannot be read is not found by its kind."""
 
 
 class Audit(Struct, frozen=True, gc=False):
@@ -57,8 +62,11 @@ def taken(row: Audit, worker: str, now: int) -> Audit:
 
 
 def opened(row: Audit, kinds: Iterable[str], now: int) -> Audit:
-    """The row at the beginning of a round over these kinds."""
-    place = json.encode([(kind, "") for kind in sorted(kinds)]).decode()
+    """The row at the beginning of a round over these kinds; over all at once if one of them cannot be read."""
+    names = set(kinds)
+    if any(isinstance(kind, Garbled) for kind in names):
+        names = {ALL}
+    place = json.encode([(kind, "") for kind in sorted(names)]).decode()
     return replace(row, place=place, begun_at=now, checked=0, found=0)
 
 

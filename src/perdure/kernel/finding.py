@@ -76,7 +76,7 @@ def noted(
         if row.gone_at is None and row.process in ids and row.law in of and row.name not in by_name
     ]
     fresh = [
-        KeptFinding(name, 1, one.law, id_text(one.subject), examined[one.subject].kind, one.text, now, now)
+        KeptFinding(name, 1, one.law, id_text(one.subject), str(examined[one.subject].kind), one.text, now, now)
         for name, one in by_name.items()
         if name not in rows
     ]

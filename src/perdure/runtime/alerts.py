@@ -13,6 +13,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from perdure.clock import SECOND
+from perdure.errors import DefinitionError
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
@@ -60,6 +61,13 @@ class Alert:
 
 OnAlert: TypeAlias = Callable[[Alert], Awaitable[None] | None]
 """What a program does with an alert: a function, async or not, which runs on the engine's event loop."""
+
+
+def checked_on_alert(on_alert: OnAlert | None) -> OnAlert | None:
+    """The function, if it is one; raises DefinitionError."""
+    if on_alert is not None and not callable(on_alert):
+        raise DefinitionError(f"on_alert={on_alert!r:.100} is no function. Give one that takes an Alert.")
+    return on_alert
 
 
 class Alerts:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.authoring.check.examination import examine, keep, tidy
 from perdure.clock import SECOND, microseconds
-from perdure.kernel.audit import Audit, ended, moved, opened, taken
+from perdure.kernel.audit import ALL, Audit, ended, moved, opened, taken
 from perdure.kernel.check import CHECKS
 from perdure.kernel.names import id_text
 from perdure.kernel.soundness import Finding
@@ -69,7 +69,12 @@ async def _page(context: SweepContext, row: Audit, started: float) -> tuple[Audi
             return replace(ended(row, context.time.now()), version=row.version + 1), 0
     kind, behind = row.kinds[0]
     rows = await store.search(
-        Search(kind=kind, tasks=True, before_id=bytes.fromhex(behind) or None, limit=limits.CHECK_ROWS)
+        Search(
+            kind=None if kind == ALL else kind,
+            tasks=True,
+            before_id=bytes.fromhex(behind) or None,
+            limit=limits.CHECK_ROWS,
+        )
     )
     saw(len(rows))
     page = await examine(store, rows, CHECKS)
