@@ -113,7 +113,7 @@ def _bare(sql: str) -> list[str]:
     sql = re.sub(r"\$\$.*\$\$", " ", sql, flags=re.DOTALL)  # a block, which is sent on a fixed path
     text = re.sub(r"--[^\n]*|'[^']*'|OPERATOR\(pg_catalog\.\S+?\)", " ", sql)
     text = re.sub(r"\bSET \w+( \w+)? = [^;]*", " ", re.sub(r"\$\d+|::", " ", text))
-    known = r"(?!(?:SELECT|FROM|LATERAL|OVER|coalesce|numeric|bit|CAST|AS|IN|EXISTS|VALUES|ANY|k|migration)\b)"
+    known = r"(?!(?:SELECT|FROM|LATERAL|OVER|coalesce|numeric|bit|CAST|AS|IN|EXISTS|VALUES|ANY|k|u|migration)\b)"
     return re.findall(rf"(?<![\w.\"]){known}[a-z]\w*\s?\(|(?<=\s)[-+/|<>=@&]+(?=\s)", text, re.I)
 
 
