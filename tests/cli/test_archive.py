@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from perdure import Engine
+from perdure.authoring.workflow import DEFINED
 from tests.cli import till
 from tests.cli.conftest import Working
 from tests.cli.terminal import Terminal
@@ -16,11 +18,11 @@ OTHER = """
 from perdure import receive, step, workflow
 
 @step
-async def weigh(order: str) -> str: ...
+async def put_on_scales(order: str) -> str: ...
 
 @workflow(version="VERSION")
 async def noted_approval(order: str) -> str:
-    return await weigh(order) + await receive("yes", str)
+    return await put_on_scales(order) + await receive("yes", str)
 """
 
 
@@ -34,12 +36,15 @@ async def some(engine: Engine) -> None:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> str:
-    """A module with other code for the same workflow."""
+def other(tmp_path: Path) -> Iterator[str]:
+    """A module with other code for the same workflow, which no other test is to meet."""
+    before = dict(DEFINED)
     origin = "tests.cli.till:noted_approval"
     file = tmp_path / "other.py"
     file.write_text(OTHER.replace("VERSION", origin), encoding="utf-8")
-    return str(file)
+    yield str(file)
+    DEFINED.clear()
+    DEFINED.update(before)
 
 
 def test_a_rehearsal_says_what_fits_and_what_does_not(terminal: Terminal, working: Working, other: str) -> None:
@@ -48,7 +53,9 @@ def test_a_rehearsal_says_what_fits_and_what_does_not(terminal: Terminal, workin
     assert (said.code, said.out) == (0, "all 2 processes fit the code\n")
     said = terminal("rehearse", other)
     assert said.code == 1
-    assert said.has("2 noted_approval tests.cli.till:noted_approval", "event 1 note:1", "HistoryMisfit", "weigh")
+    assert said.has(
+        "2 noted_approval tests.cli.till:noted_approval", "event 1 note:1", "HistoryMisfit", "put_on_scales"
+    )
     assert said.has("2 of 2 processes do not fit the code, by 1 causes")
     found = terminal("rehearse", other, "--where", "key = N-1", "--json")
     assert (found.code, found.json["total"], found.json["unfit"]) == (1, 1, 1)
