@@ -28,7 +28,7 @@ async def export(
     former: Switch = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Write processes to the output, each with its history as a line of JSON.
+    """Write processes and their histories as lines of JSON.
 
     Children for which one waits follow it. What cannot be opened, since
     $PERDURE_SEAL names no codecs, is written sealed; everything else is

@@ -14,9 +14,11 @@ from perdure.runtime.sweeps import record_unsound
 from perdure.store.base import Search
 from tests.checks import plants, shop
 from tests.restored.backups import dropped_and_restored, restored
-from tests.runtime.conftest import LIMIT, Open, until, until_row
+from tests.runtime.conftest import LIMIT, Open, opened, until, until_row
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
+__all__ = ["opened"]
+
 QUICK = WorkerOptions(lease_seconds=3.0, beat_seconds=0.3)
 
 
