@@ -137,8 +137,8 @@ async def sends() -> None:
 
 
 def passed() -> list[float]:
-    """When something happened, from the first on; the machine takes a moment for each."""
-    return [round((one - at[0]).total_seconds(), 1) for one in at]
+    """After how many seconds something happened, from the first on; a busy machine takes a part of one for each."""
+    return [float(round((one - at[0]).total_seconds())) for one in at]
 
 
 @workflow
