@@ -97,7 +97,7 @@ async def test_a_worker_that_is_silent_and_one_that_hosts_something_else_serve_n
     await unserved.look([awaited("silent", code="2"), awaited("@till", code="lower")])
     assert [line.partition("no live worker ")[2] for line in caplog.messages] == [
         "hosts workflow 'silent' version '2'. Start one: perdure worker MODULE",
-        "serves queue 'till' with the label 'lower'. Start one: perdure worker MODULE --queues till",
+        "serves queue 'till' with the label 'lower'. Start one: perdure worker MODULE --queues till --labels lower",
     ]
 
 
