@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def test_it_has_the_words_the_environment_the_folder_and_the_exit_code_of_each_c
         "--help",
     ):
         url = {"PERDURE_URL": f"sqlite:///{tmp_path}/one.db", "COLUMNS": "60"}
-        alone = f"{sys.executable} -m perdure"
+        alone = f"{shlex.quote(sys.executable)} -m perdure"
         said = [
             subprocess.run(
                 ["bash", "-o", "pipefail", "-c", f"{start} {line}"], cwd=tmp_path, env={**os.environ, **url, **path},
