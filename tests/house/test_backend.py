@@ -24,6 +24,8 @@ OWN = ("src/perdure/store/sqlite/", "src/perdure/store/postgres/", "src/perdure/
 _SCHEMES = re.compile(r"sqlite|postgres(ql)?(:.*)?")
 _LOOKS = ("getattr", "hasattr")
 _URL_LOOKS = ("startswith", "removeprefix", "partition")
+_CLASS_LOOKS = ("isinstance", "issubclass")
+_ASKS = frozenset({*_LOOKS, *_URL_LOOKS, *_CLASS_LOOKS})
 
 
 def guesses(module: Module) -> Iterator[str]:
@@ -32,16 +34,21 @@ def guesses(module: Module) -> Iterator[str]:
     for node in module.nodes:
         if isinstance(node, ast.Compare) and any(_is_scheme(one) for one in (node.left, *node.comparators)):
             yield f"{module.name}:{node.lineno} compares with a scheme"
-        if not isinstance(node, ast.Call) or not node.args:
+        if not isinstance(node, ast.Call) or not node.args or _last_name(node.func) not in _ASKS:
             continue
         name, first = ast.unparse(node.func), ast.unparse(node.args[0])
         if name in _LOOKS and re.search(r"\b_?store$", first):
             yield f"{module.name}:{node.lineno} looks for an attribute of {first}"
         if name.rpartition(".")[2] in _URL_LOOKS and _is_scheme(node.args[0]):
             yield f"{module.name}:{node.lineno} looks at the scheme of a URL"
-        asked = re.findall(r"\w*Store\b", ast.unparse(node.args[-1])) if name in ("isinstance", "issubclass") else []
+        asked = re.findall(r"\w*Store\b", ast.unparse(node.args[-1])) if name in _CLASS_LOOKS else []
         if set(asked) - classes:
             yield f"{module.name}:{node.lineno} asks for the class of a store"
+
+
+def _last_name(function: ast.expr) -> str:
+    """What a call calls, without what it is looked up in: ``startswith`` of ``url.lower().startswith``."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _is_scheme(node: ast.expr) -> bool:
