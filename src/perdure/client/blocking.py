@@ -21,6 +21,7 @@ from perdure.streaming.record import StreamRecord
 P = ParamSpec("P")
 R = TypeVar("R")
 Holder = TypeVar("Holder")
+Blocked = TypeVar("Blocked")
 AsyncVerb = Callable[Concatenate[Holder, P], Coroutine[Any, Any, R]]
 
 
@@ -162,12 +163,32 @@ class BlockingReference(Generic[Holder]):
         return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
 
 
-class BlockingOperationHandle(BlockingReference[OperationHandle]):
-    """What ``start`` and ``handle`` of :class:`BlockingOperations` give: an :class:`OperationHandle` that blocks."""
+class Identified(Protocol):
+    """A handle of something durable that goes on by itself: an operation, a check run."""
 
-    def __init__(self, engine: Runs, handle: OperationHandle) -> None:
+    id: str
+
+
+RunT = TypeVar("RunT", bound=Identified)
+
+
+class BlockingRun(BlockingReference[RunT]):
+    """The same for what has an ``id``."""
+
+    def __init__(self, engine: Runs, handle: RunT) -> None:
         super().__init__(engine, handle)
         self.id = handle.id
+
+
+def _starting(
+    verb: AsyncVerb[Any, P, RunT], blocked: Callable[[Runs, RunT], Blocked]
+) -> Callable[Concatenate[Any, P], Blocked]:
+    """A verb that starts such a run, as an ordinary call: what it gives is ``blocked``."""
+    return wraps(verb)(lambda part, /, *args, **kwargs: blocked(part._engine, part.run(verb, *args, **kwargs)))
+
+
+class BlockingOperationHandle(BlockingRun[OperationHandle]):
+    """What ``start`` and ``handle`` of :class:`BlockingOperations` give: an :class:`OperationHandle` that blocks."""
 
     status = blocking(OperationHandle.status)
     pause = blocking(OperationHandle.pause)
@@ -176,23 +197,14 @@ class BlockingOperationHandle(BlockingReference[OperationHandle]):
     result = blocking(OperationHandle.result)
 
 
-def _operating(
-    verb: AsyncVerb[Operations, P, OperationHandle],
-) -> Callable[Concatenate[BlockingOperations, P], BlockingOperationHandle]:
-    """The same for a verb that starts an operation."""
-    return wraps(verb)(
-        lambda part, /, *args, **kwargs: BlockingOperationHandle(part._engine, part.run(verb, *args, **kwargs))
-    )
-
-
 class BlockingOperations(BlockingPart[Operations]):
     """What ``operations`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Operations`, blocking."""
 
     preview = blocking(Operations.preview)
     preview_undo = blocking(Operations.preview_undo)
     list = blocking(Operations.list)
-    start = _operating(Operations.start)
-    undo = _operating(Operations.undo)
+    start = _starting(Operations.start, BlockingOperationHandle)
+    undo = _starting(Operations.undo, BlockingOperationHandle)
 
     def handle(self, id: str) -> BlockingOperationHandle:
         """The operation with this id."""
@@ -203,25 +215,12 @@ async def _handle(operations: Operations, id: str) -> OperationHandle:
     return operations.handle(id)
 
 
-class BlockingCheckRunHandle(BlockingReference[CheckRunHandle]):
+class BlockingCheckRunHandle(BlockingRun[CheckRunHandle]):
     """What ``start`` and ``handle`` of :class:`BlockingChecks` give: a :class:`CheckRunHandle` that blocks."""
-
-    def __init__(self, engine: Runs, handle: CheckRunHandle) -> None:
-        super().__init__(engine, handle)
-        self.id = handle.id
 
     status = blocking(CheckRunHandle.status)
     cancel = blocking(CheckRunHandle.cancel)
     result = blocking(CheckRunHandle.result)
-
-
-def _examining(
-    verb: AsyncVerb[Checks, P, CheckRunHandle],
-) -> Callable[Concatenate[BlockingChecks, P], BlockingCheckRunHandle]:
-    """The same for a verb that starts a check run."""
-    return wraps(verb)(
-        lambda part, /, *args, **kwargs: BlockingCheckRunHandle(part._engine, part.run(verb, *args, **kwargs))
-    )
 
 
 class BlockingChecks(BlockingPart[Checks]):
@@ -231,8 +230,7 @@ class BlockingChecks(BlockingPart[Checks]):
     runs = blocking(Checks.runs)
     findings = blocking(Checks.findings)
     background = blocking(Checks.background)
-
-    start = _examining(Checks.start)
+    start = _starting(Checks.start, BlockingCheckRunHandle)
 
     def list(self) -> list[CheckView]:
         """All checks that there are."""
