@@ -2,6 +2,7 @@
 # make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut rolling load   real failures
 # make sim    a thousand simulated histories                 make crash gate   every call cut; broken engines hunted
 # make quick  kernel, authoring, runtime and conformance on SQLite alone: for while you work
+# make test-all   as make test, but what runs on either database runs on both: before a release
 # make site   the documentation                              make lowest pythons   other versions of what it needs
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
@@ -21,16 +22,20 @@ PROOF_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check check-types check-house format bench bench-install docs postgres sim sim-long crash gate
+.PHONY: help demo quick test test-all check check-types check-house format bench bench-install docs postgres sim sim-long crash gate
 .PHONY: kill cut failover powercut rolling load late fuzz hostile types lowest pythons site clean
 
 help:
-	@sed -n '1,6s/^# //p' Makefile
+	@sed -n '1,7s/^# //p' Makefile
 
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
 
+# What can run on either database runs here on one of the two (tests/in_turn.py), in `make test-all` on both.
 test: check postgres $(VENV)/plays-s3
+	@$(BIN)/python -m tests.side_by_side -p tests.in_turn $(PYTEST_ARGS)
+
+test-all: check postgres $(VENV)/plays-s3
 	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
 
 # While one works: kernel, authoring, and runtime and conformance on SQLite.
@@ -66,7 +71,7 @@ late: $(VENV)/develops postgres
 	  $(if $(SEED),--late-seed=$(SEED)) $(if $(CLIENTS),--late-clients) tests/runtime tests/sweeps tests/calls tests/portal
 
 # Before a whole `make test`, all that it needs is installed in one go.
-check: $(if $(filter test,$(MAKECMDGOALS)),$(VENV)/plays-s3) $(VENV)/develops
+check: $(if $(filter test test-all,$(MAKECMDGOALS)),$(VENV)/plays-s3) $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(MAKE) --no-print-directory --jobs=2 check-types check-house
