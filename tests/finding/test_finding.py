@@ -61,6 +61,20 @@ async def test_a_query_finds_what_fits_it(opened: Open) -> None:
     assert await engine.count(where="status = failed") == {"payment": {"failed": 4}, "shipment": {"failed": 1}}
 
 
+async def test_an_id_of_ones_own_need_not_be_unique_and_is_found_by_its_beginning(opened: Open) -> None:
+    engine, _ = await opened()
+    for key, ticket in (("1", "TK-17"), ("2", "TK-17"), ("3", "TK-18"), ("4", "SO-17")):
+        await engine.start(bank.payment.options(key=key, attributes={"ticket": ticket}), key)
+    await engine.start(bank.payment.options(key="5"), "5")
+    for where, expected in (
+        ("attributes.ticket = TK-17", "12"),
+        ("attributes.ticket = TK-*", "123"),
+        ("attributes.ticket = TK-1* and key != 2", "13"),
+        ("attributes.ticket = X*", ""),
+    ):
+        assert keys(await engine.list(where=where)) == {f"payment {key}" for key in expected}, where
+
+
 async def test_every_page_is_read_until_enough_are_found(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "LIST_ROWS", 2)
     engine = await some_of_each(opened)

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from perdure import Engine, Handle, machine
-from perdure.errors import CallRefused, CallUnanswered, IllegalMove, InvalidInput, ProcessBroken, ProcessFailed
+from perdure.errors import (
+    CallRefused,
+    CallUnanswered,
+    IllegalMove,
+    InvalidInput,
+    InvalidKey,
+    ProcessBroken,
+    ProcessFailed,
+)
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from tests.machines.account import Account, Saver, Vault, done, gates, rates
@@ -190,6 +198,23 @@ async def test_a_repair_that_fails_breaks_it_again_and_may_be_retried_or_replace
         await until_row(engine, ann.id, lambda row, version=version: row.version > version + 1)
     assert await ann.call(Account.history) == ["+5", "=3"]
     assert (done["=-1"], done["=3"]) == (1, 1)
+
+
+async def test_of_repairs_with_one_key_only_the_first_counts_however_it_ended(opened: Open) -> None:
+    engine, ann = await broken(opened)
+    for _ in range(2):  # the first one fails
+        await ann.repair(Account.corrected.options(key="r-1"), -1)
+    row = await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    await ann.repair("corrected", [-1], key="r-1")
+    assert (await engine.row(ann.id)).version == row.version and done["=-1"] == 1
+    await ann.repair("corrected", [3], key="r-2")
+    assert await ann.call(Account.history) == ["+5", "=3"]
+    await ann.repair(Account.corrected.options(key="r-2"), 4)
+    assert await ann.call(Account.history) == ["+5", "=3"]
+    with pytest.raises(IllegalMove, match="cannot repair a process that is running"):
+        await ann.repair(Account.corrected.options(key="r-3"), 4)
+    with pytest.raises(InvalidKey, match="the key of the repair"):
+        await ann.repair("corrected", [4], key="")
 
 
 async def test_only_a_broken_machine_is_repaired_and_only_with_arguments_that_can_be(opened: Open) -> None:

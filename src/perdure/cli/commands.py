@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
@@ -192,6 +193,7 @@ async def repair(
     *,
     method: str,
     value: str = "[]",
+    key: str | None = None,
     who: Who = "",
     why: Why = "",
     json: Json = False,
@@ -207,9 +209,11 @@ async def repair(
         A method of the machine's class that is marked @machine.repair.
     value
         The list of its arguments, as JSON: [500].
+    key
+        Of repairs of a machine with the same key only the first counts.
     """
     return await command_each(
-        process, Handle.repair, goes_on, method, plain(value), who=who, why=why, url=url, json=json
+        process, partial(Handle.repair, key=key), goes_on, method, plain(value), who=who, why=why, url=url, json=json
     )
 
 

@@ -17,7 +17,9 @@ from perdure.clock import Duration
 from perdure.errors import ProcessNotFound
 from perdure.kernel import command, removal
 from perdure.kernel.message import MessageType, SendVerdict
+from perdure.kernel.names import check_key
 from perdure.kernel.process import Process
+from perdure.kernel.repair import RepairedBefore
 from perdure.kernel.transition import Sender
 from perdure.logs import logger
 
@@ -140,31 +142,39 @@ class Commands(Orders):
     async def repair(self, method: RepairMethod[P, None], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
     @overload
     async def repair(
-        self, method: str, /, arguments: object = (), *, who: str = "", why: str = "", origin: str = "client"
-    ) -> None: ...
+        self, method: str, /, arguments: object = (), *, key: str | None = None, who: str = "", why: str = "",
+        origin: str = "client",
+    ) -> None: ...  # fmt: skip
     async def repair(self, method: Any, /, *args: Any, **kwargs: Any) -> None:
         """Let a broken machine go on with a method made for that, in place of the one that has failed.
 
         ``handle.repair(Account.corrected, 500)``, with ``who`` and ``why`` as options of the method; or by its name,
         with a list of its arguments. The method that has failed is given up: its changes do not count, its letter is
-        not received again. What waits comes after the repair. To run the same method again use :meth:`retry`. Raises
+        not received again. What waits comes after the repair. To run the same method again use :meth:`retry`.
+
+        Of repairs with the same ``key`` only the first counts, as long as it stands in the machine's history: the
+        others return at once, whatever has come of the first, so that a request sent again repairs once. Raises
         IllegalMove if it is not a broken machine, InvalidInput and PayloadError for arguments that do not fit.
         """
         if isinstance(method, RepairMethod):
-            raw, _, _ = validation.method_signal(method, args, kwargs)
+            raw, key, _ = validation.method_signal(method, args, kwargs)
             options = method.settings
-            await self._repair(method.name, raw, validation.sender(options.who, options.why, "client"))
+            await self._repair(method.name, raw, validation.sender(options.who, options.why, "client"), key)
         else:
             await self._repair_by_name(method, *args, **kwargs)
 
     async def _repair_by_name(
-        self, method: str, arguments: object = (), *, who: str = "", why: str = "", origin: str = "client"
-    ) -> None:
+        self, method: str, arguments: object = (), *, key: str | None = None, who: str = "", why: str = "",
+        origin: str = "client",
+    ) -> None:  # fmt: skip
         sender = validation.sender(who, why, origin)
-        await self._repair(*validation.repair(method, arguments), sender)
+        if key is not None:
+            check_key(key, f"the key of the repair {method}")
+        await self._repair(*validation.repair(method, arguments), sender, key)
 
-    async def _repair(self, method: str, raw: bytes, sender: Sender) -> None:
-        await self._order(decision.repair(sender, method, raw))
+    async def _repair(self, method: str, raw: bytes, sender: Sender, key: str | None) -> None:
+        with suppress(RepairedBefore):
+            await self._order(decision.repair(sender, method, raw, key))
 
     async def retry(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a failed, broken or held process go on from its last good event.

@@ -151,12 +151,12 @@ skip = partial(set_result, value=None, skipped=True)
 """Skip a step: its result becomes None."""
 
 
-def repair(sender: Sender, method: str, raw: bytes) -> Decision:
+def repair(sender: Sender, method: str, raw: bytes, key: str | None = None) -> Decision:
     """Let a broken machine go on with a method made for that; ``raw`` is the call's payload."""
 
     def repaired(row: Process, history: Sequence[Event], now: int) -> Commit:
         refuse_unreadable(row, history)
-        return kernel_repair.repaired(row, history, method, raw, sender, now=now)
+        return kernel_repair.repaired(row, history, method, raw, sender, key=key, now=now)
 
     return Decision(repaired)
 
