@@ -155,6 +155,7 @@ SWEEP_REMINDED_SECONDS = 3600.0
 OUTAGE_LOOK_SECONDS = 1.0  # between two looks of a worker with rules at which kinds are held
 OUTAGE_DOUBLED_SECONDS = 5.0  # after an outage twice as many processes are let go, each time
 LIST_ROWS = 1_000
+SAVED_SEARCH_RECORDS = 1_000
 STATUS_RECORDS = 100  # runs whose changes of status are read, of one process
 TRACE_EVENTS = 100_000  # that one trace is read from
 

@@ -29,6 +29,7 @@ from perdure.client.blocking import (
     BlockingQueues,
     BlockingRecovery,
     BlockingReference,
+    BlockingSavedSearches,
     blocking,
 )
 from perdure.client.client import Client
@@ -228,6 +229,7 @@ class BlockingEngine:
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
         self.outages = BlockingOutages(self, lambda engine: engine.outages)
+        self.searches = BlockingSavedSearches(self, lambda engine: engine.searches)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
         self.checks = BlockingChecks(self, lambda engine: engine.checks)
         self.leaders = BlockingLeaders(self, lambda engine: engine.leaders)

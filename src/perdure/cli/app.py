@@ -28,6 +28,7 @@ from perdure.cli.policy import policy
 from perdure.cli.queue import queue
 from perdure.cli.rehearsal import rehearse
 from perdure.cli.schedule import schedule
+from perdure.cli.search import search
 from perdure.cli.start import start
 from perdure.cli.stream import stream
 from perdure.cli.top import top
@@ -75,6 +76,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         values,
         board,
         failures,
+        search,
         workers,
         top,
         health,

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from perdure.client.breakers import Breakers
 from perdure.client.checks import CheckRunHandle, Checks, CheckView
+from perdure.client.finding.saved import SavedSearches
 from perdure.client.leaders import Leaders
 from perdure.client.operations import OperationHandle, Operations
 from perdure.client.outages import Outages
@@ -74,6 +75,14 @@ class BlockingOutages(BlockingPart[Outages]):
     list = blocking(Outages.list)
     begin = blocking(Outages.begin)
     end = blocking(Outages.end)
+
+
+class BlockingSavedSearches(BlockingPart[SavedSearches]):
+    """What ``searches`` of a :class:`~perdure.BlockingEngine` gives: verbs of :class:`SavedSearches`, which block."""
+
+    list = blocking(SavedSearches.list)
+    save = blocking(SavedSearches.save)
+    remove = blocking(SavedSearches.remove)
 
 
 class BlockingLeaders(BlockingPart[Leaders]):

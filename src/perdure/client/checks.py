@@ -19,6 +19,7 @@ from perdure.authoring.check.plan import CheckPlan, CheckPortion, CheckStatus
 from perdure.client import validation
 from perdure.client.finding.finder import Finder
 from perdure.client.finding.grammar import parsed
+from perdure.client.finding.saved import expanded
 from perdure.client.handle import Handle
 from perdure.client.view import instant
 from perdure.clock import Duration, microseconds
@@ -166,7 +167,7 @@ class Checks:
     async def preview(self, *, only: Sequence[str] = NOTHING, where: str = "", kind: str = "") -> CheckPreview:
         """What a run with ``fix=True`` would find and mend now; nothing is written. Raises InvalidInput."""
         validation.outside_a_turn()
-        plan = checked(CheckPlan(tuple(only), where, kind))
+        plan = checked(CheckPlan(tuple(only), await expanded(self._client.store, where), kind))
         checks = named(plan.only)
         found: Counter[str] = Counter()
         would: Counter[str] = Counter()
@@ -208,6 +209,7 @@ class Checks:
         """
         validation.outside_a_turn()
         validation.sender(who, why, "client")
+        where = await expanded(self._client.store, where)
         plan = checked(CheckPlan(tuple(only), where, kind, fix, rate, 0, who, why))
         if not where and key is None:  # under a key, a second start must say the same
             search = Search(kind=kind or None, tasks=True)

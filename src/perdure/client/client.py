@@ -24,6 +24,7 @@ from perdure.client.explaining.verbs import Explaining
 from perdure.client.finding.board import UNFINISHED, BoardLine, board
 from perdure.client.finding.failures import FAILED, FailureGroup, grouped
 from perdure.client.finding.finder import Finder
+from perdure.client.finding.saved import SavedSearches
 from perdure.client.handle import Handle
 from perdure.client.leaders import Leaders
 from perdure.client.leadership import Leadership
@@ -65,9 +66,9 @@ class Client(Explaining):
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
     The verbs for a single process are methods of its handle; those for schedules, operations, checks, exports and
-    imports, event streams, queues, circuit breakers, outages, automatic recovery and the store's clock are methods of
-    ``schedules``, ``operations``, ``checks``, ``archive``, ``streams``, ``queues``, ``breakers``, ``outages``,
-    ``recovery`` and ``clock``.
+    imports, event streams, queues, circuit breakers, outages, saved searches, automatic recovery and the store's clock
+    are methods of ``schedules``, ``operations``, ``checks``, ``archive``, ``streams``, ``queues``, ``breakers``,
+    ``outages``, ``searches``, ``recovery`` and ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -86,6 +87,7 @@ class Client(Explaining):
         self.recovery = Recovery(store)
         self.breakers = Breakers(store)
         self.outages = Outages(store)
+        self.searches = SavedSearches(store)
         self.leaders = Leaders(store, machine, doors.outage, doors.telemetry)
         self.clock = Timekeeping(store)
         self.streams = EventStreams(store, machine)

@@ -13,6 +13,7 @@ from perdure.authoring.operation.machine import KIND, OperationMachine
 from perdure.authoring.operation.plan import UNDO, OperationPlan, OperationStatus, Window, limited
 from perdure.client import validation
 from perdure.client.finding.finder import ahead
+from perdure.client.finding.saved import expanded
 from perdure.client.handle import Handle
 from perdure.client.operation_orders import OperationOrders, outcome_of, plan_of
 from perdure.client.operation_verb import checked, with_care
@@ -93,6 +94,7 @@ class Operations(OperationOrders):
         Each is judged as the command itself would judge it. Raises InvalidInput.
         """
         validation.outside_a_turn()
+        where = await expanded(self._client.store, where)
         return await self._previewed(
             checked(OperationPlan(verb, where, step, rate, value=value, method=method, restart=restart, force=force))
         )
@@ -147,6 +149,7 @@ class Operations(OperationOrders):
         to do. Raises InvalidInput.
         """
         validation.outside_a_turn()
+        where = await expanded(self._client.store, where)
         plan = OperationPlan(
             verb, where, step, rate, canary, stop_at, in_seconds(watch), who, why, value, method, restart, force,
             stop_after_failures, stop_when_relapsed, priority, in_seconds(live),

@@ -80,7 +80,7 @@ class Rehearser:
 async def of_store(store: Store, rehearser: Rehearser, where: str = "", *, kind: str | None = None) -> Rehearsal:
     """Rehearse the processes that fit a query; without a status in it, those that have not ended."""
     finder = Finder(store, Search(kind=kind), where)
-    if "status" not in fields_of(finder.query):
+    if "status" not in fields_of(await finder.read()):
         finder = Finder(store, Search(kind=kind, statuses=UNFINISHED), where)
     async for portion in snapshots(store, finder):
         for one in portion:

@@ -14,7 +14,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from perdure.client.finding.fields import Candidate, time_of
-from perdure.client.finding.grammar import Compared, Either, Every, Not, Query, parsed
+from perdure.client.finding.grammar import EVERYTHING, Compared, Either, Every, Not, Query, parsed
+from perdure.client.finding.saved import expanded
 from perdure.client.view import known_workers, standing
 from perdure.kernel.process import Process, Status
 from perdure.limits import LIST_ROWS
@@ -29,19 +30,31 @@ ASKED = frozenset({"mover", "waiting", "worker"})
 
 
 class Finder:
-    """Finds the processes that fit both a search and a query in words; raises InvalidInput for a wrong query."""
+    """Finds the processes that fit both a search and a query in words, which may name saved searches.
+
+    Whatever finds raises InvalidInput for a wrong query.
+    """
 
     def __init__(self, store: Store, search: Search, where: str, *, asks: bool = False) -> None:
         self.store = store
-        self.query = parsed(where)
-        fields = fields_of(self.query)
-        self.search = narrowed(replace(search, tasks=search.tasks or "queue" in fields), self.query)
+        self.search = search
+        self.where = where
+        self.query: Query = EVERYTHING
         self.behind: bytes | None = None
         """The last row of the last page that was read; None behind the last page."""
-        self._asks = asks or not ASKED.isdisjoint(fields)
+        self._asks = asks
+
+    async def read(self) -> Query:
+        """Read the query, with the saved searches that it names, and narrow the search by it."""
+        self.query = parsed(await expanded(self.store, self.where))
+        fields = fields_of(self.query)
+        self.search = narrowed(replace(self.search, tasks=self.search.tasks or "queue" in fields), self.query)
+        self._asks = self._asks or not ASKED.isdisjoint(fields)
+        return self.query
 
     async def candidates(self) -> AsyncIterator[list[Candidate]]:
         """All that fits, newest first, as it comes; a page may be empty. The search's limit does not count."""
+        await self.read()
         search = replace(self.search, limit=LIST_ROWS)
         while True:
             page = await self.store.search(search)

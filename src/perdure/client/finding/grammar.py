@@ -4,12 +4,14 @@
 
     query      = every { "or" every }
     every      = one { "and" one }
-    one        = "not" one | "(" query ")" | field [ operator value | ["not"] "in" "(" value { "," value } ")" ]
+    one        = "not" one | "(" query ")" | "@" name
+               | field [ operator value | ["not"] "in" "(" value { "," value } ")" ]
     operator   = "=" | "!=" | "<" | "<=" | ">" | ">=" | "~"
 
 A value stands in quotes, or without them if it has no spaces and none of ``( ) , = < > ! ~``. In a text that is
 compared with ``=``, ``!=`` or ``in`` a ``*`` stands for any letters; ``~`` asks whether a text contains another,
-whatever its case. A field alone asks whether the process has it.
+whatever its case. A field alone asks whether the process has it. ``@name`` is a saved search, which
+`saved.py` puts in its place before the query is read.
 """
 
 from __future__ import annotations
@@ -98,6 +100,11 @@ def parsed(text: str) -> Query:
     return _Reader(text).whole() if text.strip() else EVERYTHING
 
 
+def references(text: str) -> list[tuple[int, int, str]]:
+    """Where a query names saved searches: begin, end and name of each, in their order. Raises InvalidInput."""
+    return _Reader(text).references() if isinstance(text, str) and "@" in text else []
+
+
 class _Token(Struct, frozen=True):
     text: str
     at: int
@@ -111,13 +118,13 @@ class _Reader:
     """Reads a query from left to right."""
 
     def __init__(self, text: str) -> None:
-        self.text = text.strip()
+        self.text = text
         self._tokens = list(self._cut())
         self._next = 0
         self._deep = 0
 
     def _cut(self) -> Iterator[_Token]:
-        at, end = 0, len(self.text)
+        at, end = 0, len(self.text.rstrip())
         while at < end:
             found = _TOKEN.match(self.text, at)
             if found is None:
@@ -145,6 +152,19 @@ class _Reader:
         self._next += there
         return there
 
+    def references(self) -> list[tuple[int, int, str]]:
+        found = []
+        for place, token in enumerate(self._tokens):
+            if token.text.startswith("@") and not token.quoted and self._opens(place):
+                found.append((token.at, token.at + len(token.text), token.text[1:]))
+        return found
+
+    def _opens(self, place: int) -> bool:
+        """Whether a field is wanted there: not behind an operator, nor among the values of ``in``."""
+        if place == 0 or self._tokens[place - 1].says("and", "or", "not"):
+            return True
+        return self._tokens[place - 1].says("(") and not (place > 1 and self._tokens[place - 2].says("in"))
+
     def whole(self) -> Query:
         query = self._either()
         left = self._peek()
@@ -159,9 +179,11 @@ class _Reader:
         return parts[0] if len(parts) == 1 else Either(tuple(parts))
 
     def _every(self) -> Query:
-        parts = [self._one()]
+        ones = [self._one()]
         while self._taken("and"):
-            parts.append(self._one())
+            ones.append(self._one())
+        # In brackets or not is the same, so that the database narrows by what stands in a saved search.
+        parts = [part for one in ones for part in (one.parts if isinstance(one, Every) else (one,))]
         return parts[0] if len(parts) == 1 else Every(tuple(parts))
 
     def _one(self) -> Query:
