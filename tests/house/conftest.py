@@ -15,5 +15,6 @@ def _nothing_is_searched_for_garbage() -> Iterator[None]:
     """Without it, two thirds of the time to parse the files is spent on looking through the nodes again and again."""
     gc.disable()
     yield
+    tree.modules.cache_clear()
     tree.parsed.cache_clear()  # else they are looked through once more at the end
     gc.enable()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.tree import PACKAGE, ROOT, parsed, tracked
+from tests.house.tree import PACKAGE, ROOT, named, parsed, tracked
 
 DOCS = ROOT / "docs"
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -51,12 +51,12 @@ def file_named(name: str) -> Path | None:
     for home in (ROOT, PACKAGE, DOCS):
         if (home / name).exists():
             return home / name
-    ends = [path for path in tracked() if path.as_posix().endswith(f"/{name}")]
+    ends = [path for path in named().get(name.rpartition("/")[2], ()) if path.as_posix().endswith(f"/{name}")]
     return ends[0] if len(ends) == 1 else None
 
 
 def holds(path: Path, name: str) -> bool:
     """Whether the file defines that name: a definition in Python, a word in anything else."""
     if path.suffix == ".py":
-        return name in parsed(path).names()
+        return name in parsed(path).names
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", path.read_text(encoding="utf-8")) is not None

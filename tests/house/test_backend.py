@@ -31,10 +31,11 @@ _ASKS = frozenset({*_LOOKS, *_URL_LOOKS, *_CLASS_LOOKS})
 def guesses(module: Module) -> Iterator[str]:
     """Where a module finds out by itself which store it has."""
     classes = {node.name for node in module.classes()}
-    for node in module.nodes:
-        if isinstance(node, ast.Compare) and any(_is_scheme(one) for one in (node.left, *node.comparators)):
-            yield f"{module.name}:{node.lineno} compares with a scheme"
-        if not isinstance(node, ast.Call) or not node.args or _last_name(node.func) not in _ASKS:
+    for compared in module.nodes(ast.Compare):
+        if any(_is_scheme(one) for one in (compared.left, *compared.comparators)):
+            yield f"{module.name}:{compared.lineno} compares with a scheme"
+    for node in module.nodes(ast.Call):
+        if not node.args or _last_name(node.func) not in _ASKS:
             continue
         name, first = ast.unparse(node.func), ast.unparse(node.args[0])
         if name in _LOOKS and re.search(r"\b_?store$", first):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from perdure import telemetry
-from tests.house.tree import PACKAGE, Module, modules, planted
+from tests.house.tree import PACKAGE, Module, dotted, modules, planted
 
 SQL = re.compile(
     r"\bSELECT\s+(\*|\w+\s*\(|.*\bFROM\b)|\bINSERT\s+(OR\s+\w+\s+)?INTO\b|\bUPDATE\s+[\w.]+\s+SET\b|\bDELETE\s+FROM\b"
@@ -38,45 +38,43 @@ UNITS = (
 
 def sql_texts(module: Module) -> Iterator[str]:
     """String constants, docstrings left out, that are SQL."""
-    prose = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
-    for node in module.nodes:
-        text = node.value if isinstance(node, ast.Constant) and id(node) not in prose else None
+    prose = {id(node.value) for node in module.nodes(ast.Expr)}
+    for node in module.nodes(ast.Constant):
+        text = node.value if id(node) not in prose else None
         if isinstance(text, str) and SQL.search(text):
             yield f"{module.name}:{node.lineno} holds SQL: {text.strip()[:60]!r}"
 
 
 def numbered_parameters(module: Module) -> Iterator[str]:
     """Parameters of SQLite by number (``?1``): Python 3.14 refuses values for them that are not given by name."""
-    for node in module.nodes:
-        text = node.value if isinstance(node, ast.Constant) else None
+    for node in module.nodes(ast.Constant):
+        text = node.value
         if isinstance(text, str) and re.search(r"\?\d", text) and (len(text) == 2 or SQL.search(text)):
             yield f"{module.name}:{node.lineno} numbers a parameter; write :name, and give a mapping"
 
 
 def code_from_values(module: Module) -> Iterator[str]:
     """Ways to run code because of stored values."""
-    for node in module.nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CODE_FROM_VALUES:
+    for node in module.nodes(ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id in CODE_FROM_VALUES:
             yield f"{module.name}:{node.lineno} calls {node.func.id}"
-        imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for name in imported:
-            if name.split(".")[0] in NO_MODULES:
-                yield f"{module.name}:{getattr(node, 'lineno', 0)} imports {name}"
+    imported = [(node.lineno, alias.name) for node in module.nodes(ast.Import) for alias in node.names]
+    imported += [(node.lineno, node.module or "") for node in module.nodes(ast.ImportFrom)]
+    for line, name in imported:
+        if name.split(".")[0] in NO_MODULES:
+            yield f"{module.name}:{line} imports {name}"
 
 
 def machine_calls(module: Module) -> Iterator[str]:
     """Calls of the machine's own clock or chance; a mere mention, to replace or refuse them, is no call."""
     imported = {
         (alias.asname or alias.name): f"{node.module}.{alias.name}"
-        for node in module.nodes
-        if isinstance(node, ast.ImportFrom) and node.module in MACHINE
+        for node in module.nodes(ast.ImportFrom)
+        if node.module in MACHINE
         for alias in node.names
     }
-    for node in module.nodes:
-        if not isinstance(node, ast.Call):
-            continue
-        called = ast.unparse(node.func)
+    for node in module.nodes(ast.Call):
+        called = dotted(node.func)
         called = imported.get(called, called)
         owner, _, name = called.rpartition(".")
         if name in MACHINE.get(owner.removeprefix("datetime."), ()):
@@ -120,11 +118,11 @@ def test_forbidden_code_is_found_where_it_is_planted() -> None:
 
 def counter_names(module: Module) -> Iterator[tuple[str, str]]:
     """(where, name) for every counter named in the code."""
-    for node in module.nodes:
-        called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "count"
-        if called and ast.unparse(node.func.value).endswith("telemetry") and isinstance(node.args[0], ast.Constant):
+    for node in module.nodes(ast.Call):
+        if dotted(node.func).endswith("telemetry.count") and isinstance(node.args[0], ast.Constant):
             yield f"{module.name}:{node.lineno}", str(node.args[0].value)
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COUNTER":
+    for node in module.nodes(ast.Assign):
+        if dotted(node.targets[0]) == "COUNTER":
             yield f"{module.name}:{node.lineno}", str(ast.literal_eval(node.value))
 
 
@@ -143,16 +141,15 @@ def test_every_default_has_its_unit_in_its_name_and_is_used() -> None:
     (limits,) = (module for module in modules("src") if module.path == PACKAGE / "limits.py")
     used = {word for module in modules("src") if module is not limits for word in re.findall(r"\w+", module.text)}
     functions = {node.name for node in limits.tree.body if isinstance(node, ast.FunctionDef)}
-    bounds = [name for name in limits.names() if name not in functions]
+    bounds = [name for name in limits.names if name not in functions]
     assert [name for name in bounds if not units.search(name)] == []
     assert [name for name in bounds if name not in used] == []
 
 
 def bare_asserts(module: Module) -> Iterator[str]:
     """Asserts, which vanish under ``python -O``."""
-    for node in module.nodes:
-        if isinstance(node, ast.Assert):
-            yield f"{module.name}:{node.lineno} asserts"
+    for node in module.nodes(ast.Assert):
+        yield f"{module.name}:{node.lineno} asserts"
 
 
 def test_no_bare_assert_stands_where_records_are_at_stake() -> None:

@@ -248,11 +248,7 @@ def module_or_name(dotted: str) -> bool:
         path = home.with_suffix(".py") if home.with_suffix(".py").exists() else home / "__init__.py"
         if path.exists():
             names, rest = parsed(path), ".".join(parts[cut:])
-            if (
-                not rest
-                or rest in names.names()
-                or re.search(rf"^    \"{re.escape(rest)}\",$", names.text, re.MULTILINE)
-            ):
+            if not rest or rest in names.names or re.search(rf"^    \"{re.escape(rest)}\",$", names.text, re.MULTILINE):
                 return True
     return len(parts) == 1 and parts[0] in made_by_sql()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
-from tests.house.tree import PACKAGE
+from tests.house.tree import PACKAGE, Module, dotted, modules
 
 ALLOWED = {
     "authoring/registry.py module_of": "the modules of an application are loaded when a worker starts",
@@ -32,15 +31,13 @@ ALLOWED = {
 """Functions that import, and when they do: never while a turn, a step or a commit is under way."""
 
 
-def late_imports(tree: ast.Module) -> Iterator[str]:
+def late_imports(module: Module) -> Iterator[str]:
     """The functions of a module in which something is imported."""
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            for node in ast.walk(function):
-                named = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-                if isinstance(node, ast.Import | ast.ImportFrom) or named.rpartition(".")[2] in _IMPORTERS:
-                    yield function.name
-                    break
+    late = [node.lineno for node in module.nodes(ast.Import, ast.ImportFrom)]
+    late += [node.lineno for node in module.nodes(ast.Call) if dotted(node.func).rpartition(".")[2] in _IMPORTERS]
+    for function in module.functions():
+        if any(function.lineno <= line <= (function.end_lineno or 0) for line in late):
+            yield function.name
 
 
 _IMPORTERS = ("import_module", "__import__")
@@ -49,10 +46,8 @@ _IMPORTERS = ("import_module", "__import__")
 @cache
 def found() -> set[str]:
     """All of them, but for what is only for tests."""
-    files: list[Path] = [path for path in sorted(PACKAGE.rglob("*.py")) if "testing" not in path.parts]
-    return {
-        f"{path.relative_to(PACKAGE)} {name}" for path in files for name in late_imports(ast.parse(path.read_text()))
-    }
+    files = [module for module in modules("src/perdure") if "testing" not in module.path.parts]
+    return {f"{module.path.relative_to(PACKAGE)} {name}" for module in files for name in late_imports(module)}
 
 
 def test_nothing_is_imported_on_the_path_of_a_running_process_that_has_no_reason() -> None:

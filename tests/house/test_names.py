@@ -10,18 +10,16 @@ from collections.abc import Iterator
 from tests.house.tree import DefinitionNode, Module, modules, planted, words
 
 FORBIDDEN = frozenset({"manager", "helper", "util", "utils", "handler", "common", "data", "info", "job"})
-PLURALS = frozenset(f"{word}s" for word in FORBIDDEN)
+VAGUE = FORBIDDEN | {f"{word}s" for word in FORBIDDEN}
 SENTENCE = re.compile(r"^[A-Z`:\"'0-9].*[.:?!…]$", re.DOTALL)
 
 
 def forbidden_names(module: Module) -> Iterator[str]:
     """File, class and function names with a word that could mean anything; asyncio's own names are not ours."""
-    if FORBIDDEN.union(PLURALS) & set(words(module.path.stem)):
+    if VAGUE & set(words(module.path.stem)):
         yield f"{module.name} is named by a forbidden word"
-    for node in module.nodes:
-        if not isinstance(node, DefinitionNode) or hasattr(AbstractEventLoop, node.name):
-            continue
-        if FORBIDDEN.union(PLURALS) & set(words(node.name)):
+    for node in [*module.functions(), *module.classes()]:
+        if VAGUE & set(words(node.name)) and not hasattr(AbstractEventLoop, node.name):
             yield f"{module.name}:{node.lineno} {node.name} is named by a forbidden word"
 
 

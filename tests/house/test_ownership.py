@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.house.tree import Module, modules, planted
+from tests.house.tree import Module, dotted, modules, planted
 
 OWNED = {
     "src/perdure/runtime/instance.py": "Instance",
@@ -50,6 +50,9 @@ def slots(module: Module, name: str) -> frozenset[str]:
     raise AssertionError(f"{module.name} has no class {name} with slots")
 
 
+CHANGING = (ast.Assign, ast.Delete, ast.AugAssign, ast.AnnAssign, ast.Call)
+
+
 def targets(node: ast.AST) -> Iterator[ast.expr]:
     """What a statement or a call changes: what is assigned, deleted, or told to change itself."""
     if isinstance(node, ast.Assign | ast.Delete):
@@ -63,11 +66,11 @@ def targets(node: ast.AST) -> Iterator[ast.expr]:
 
 def attributes_changed(module: Module) -> Iterator[tuple[int, ast.Attribute]]:
     """Attributes of other objects than ``self`` that a module changes, also by an index."""
-    for node in module.nodes:
+    for node in module.nodes(*CHANGING):
         for target in targets(node):
             while isinstance(target, ast.Subscript):
                 target = target.value
-            if isinstance(target, ast.Attribute) and ast.unparse(target.value) != "self":
+            if isinstance(target, ast.Attribute) and dotted(target.value) != "self":
                 yield getattr(node, "lineno", 0), target
 
 
@@ -110,14 +113,11 @@ def test_a_write_from_outside_is_found_where_it_is_planted() -> None:
     assert not writes_from_outside(planted("self.commit = None\nself.inputs.append(answer)"), owned)
 
 
-def callbacks(module: Module) -> Iterator[tuple[str, str]]:
-    """(class, attribute) for every attribute that is declared to hold a callable."""
-    for node in module.classes():
-        for part in ast.walk(node):
-            if not (isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Attribute)):
-                continue
-            if ast.unparse(part.annotation).startswith("Callable["):
-                yield node.name, part.target.attr
+def callbacks(module: Module) -> Iterator[str]:
+    """Every attribute that is declared to hold a callable."""
+    for node in module.nodes(ast.AnnAssign):
+        if isinstance(node.target, ast.Attribute) and ast.unparse(node.annotation).startswith("Callable["):
+            yield node.target.attr
 
 
 def assigned_callbacks(found: list[Module]) -> list[str]:
@@ -125,15 +125,14 @@ def assigned_callbacks(found: list[Module]) -> list[str]:
 
     A function that is assigned where no attribute is declared for it counts too.
     """
-    declared = {name for module in found for _, name in callbacks(module)}
+    declared = {name for module in found for name in callbacks(module)}
     places = []
     for module in found:
-        for node in module.nodes:
-            if not isinstance(node, ast.Assign) or ast.unparse(node.value) == "None":
-                continue
+        for node in module.nodes(ast.Assign):
             for target in targets(node):
-                outside = isinstance(target, ast.Attribute) and ast.unparse(target.value) != "self"
-                if outside and (target.attr in declared or isinstance(node.value, ast.Lambda)):
+                outside = isinstance(target, ast.Attribute) and dotted(target.value) != "self"
+                called = outside and (target.attr in declared or isinstance(node.value, ast.Lambda))
+                if called and ast.unparse(node.value) != "None":
                     places.append(f"{module.name}:{node.lineno} {ast.unparse(target)}")
     return places
 
@@ -182,11 +181,10 @@ def imports() -> dict[str, set[str]]:
 
 
 def _imported(module: Module, known: set[str]) -> Iterator[str]:
-    for node in module.nodes:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                yield from {whole if whole in known else node.module} & known
+    for node in module.nodes(ast.ImportFrom):
+        for alias in node.names if node.module else ():
+            whole = f"{node.module}.{alias.name}"
+            yield from {whole if whole in known else node.module} & known
 
 
 def reached(graph: dict[str, set[str]], start: str) -> set[str]:

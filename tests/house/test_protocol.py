@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from tests.house.page import DOCS, file_named, pages, rows, spans
-from tests.house.tree import ROOT, counted, tracked
+from tests.house.tree import ROOT, every_test, tracked
 
 CITED = re.compile(r"\brules?:? (\d+(?:(?:,| to| and|, and) \d+)*)\b", re.IGNORECASE)
 NAMED = re.compile(r"(?<![a-z])rule_(\d+)")
@@ -33,19 +34,25 @@ def numbers(text: str) -> set[int]:
     return found
 
 
+@cache
+def cited() -> dict[str, set[int]]:
+    """The files of the project with the rules that each cites."""
+    files = {path.relative_to(ROOT).as_posix(): path for path in tracked()}
+    return {
+        name: numbers(f"{name}\n{path.read_text(encoding='utf-8')}")
+        for name, path in files.items()
+        if path.suffix in {".py", ".sql", ".txt", ".md"} and not name.startswith((ELSEWHERE, "CHANGELOG"))
+    }
+
+
 def unknown(known: set[int]) -> Iterator[str]:
     """Files of the project that cite a rule which is not on the page."""
-    for path in tracked():
-        name = path.relative_to(ROOT).as_posix()
-        if path.suffix not in {".py", ".sql", ".txt", ".md"} or name.startswith((ELSEWHERE, "CHANGELOG")):
-            continue
-        missing = numbers(f"{name}\n{path.read_text(encoding='utf-8')}") - known
-        yield from (f"{name} cites rule {number}" for number in sorted(missing))
+    for name, found in cited().items():
+        yield from (f"{name} cites rule {number}" for number in sorted(found - known))
 
 
 def unproven(text: str) -> Iterator[str]:
     """Rules without a test, or with one that does not exist."""
-    tests = set().union(*counted().values())
     named = {f"rule {number}": told.partition("Proven by ")[2] for number, told in rules(text).items()}
     named |= {row[0]: row[2] for row in rows(text, "name")}
     for rule, proofs in named.items():
@@ -53,7 +60,7 @@ def unproven(text: str) -> Iterator[str]:
         if not proven:
             yield f"{rule} is proven by nothing"
         for test in proven:
-            if test not in tests and ("/" not in test or file_named(test) is None):
+            if test not in every_test() and ("/" not in test or file_named(test) is None):
                 yield f"{rule}: there is no {test}"
 
 
@@ -70,7 +77,7 @@ def test_every_rule_is_proven_by_tests_that_are_there() -> None:
 
 
 def test_every_rule_has_a_test_that_bears_its_number() -> None:
-    borne = {int(number) for names in counted().values() for name in names for number in NAMED.findall(name)}
+    borne = {int(number) for name in every_test() for number in NAMED.findall(name)}
     assert borne == set(rules(page()))
 
 
@@ -83,7 +90,6 @@ def test_every_rule_that_a_broken_engine_lacks_is_on_the_page_or_is_no_number() 
 
 
 def test_no_page_names_a_test_that_is_not_there() -> None:
-    tests = set().union(*counted().values())
     stems = {path.stem for path in tracked() if path.suffix == ".py"}
     for path in pages():
         if path.name == "CHANGELOG.md":
@@ -93,7 +99,7 @@ def test_no_page_names_a_test_that_is_not_there() -> None:
             for span in spans(path.read_text(encoding="utf-8"))
             for name in re.findall(r"\btest_\w+\b(?![*_])", span)
         }
-        assert told - tests - stems == set(), path.name
+        assert told - every_test() - stems == set(), path.name
 
 
 def test_a_wrong_citation_and_a_wrong_proof_are_found() -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tests.house.page import DOCS, file_named, spans
-from tests.house.tree import ROOT, counted, tracked
+from tests.house.tree import ROOT, every_test, tracked
 
 ROWS = {"": 123, "SAS-": 41, "IPF-": 28, "S": 20, "L": 5, "X": 8, "R": 30}
 """How many rows of each kind the specification has; those of faults and of the FailMap both begin with an F."""
@@ -32,21 +32,19 @@ def lines(text: str) -> list[list[str]]:
 
 def wrong(text: str) -> Iterator[str]:
     """Rows that name a test which is not there, or that are proven by nothing and do not say so."""
-    tests = set().union(*counted().values())
     for cells in lines(text):
         named = spans(cells[-1])
         if len(cells) != 3 or bool(named) == (cells[-1] == "not yet"):
             yield f"row {cells[0]} is not told of"
         for test in named:
-            if test not in tests and ("/" not in test or file_named(test) is None):
+            if test not in every_test() and ("/" not in test or file_named(test) is None):
                 yield f"row {cells[0]}: there is no {test}"
 
 
 def foreign(name: str, text: str) -> Iterator[str]:
     """Codes of the specification in a file."""
-    for number, line in enumerate(text.splitlines(), 1):
-        for code in [*IN_NAMES.findall(line), *IN_TEXTS.findall(ALLOWED.sub("", line))]:
-            yield f"{name}:{number} says {code}"
+    for found in [*IN_NAMES.finditer(text), *IN_TEXTS.finditer(ALLOWED.sub("", text))]:
+        yield f"{name}:{text.count(chr(10), 0, found.start()) + 1} says {found[0]}"
 
 
 def test_every_row_of_the_specification_has_tests_that_are_there_or_is_not_yet() -> None:

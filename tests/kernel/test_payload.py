@@ -20,7 +20,7 @@ from tests.kernel.classes import Cart, Colour, Line, Model, One, Other, Pair, Pl
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
-TYPED = [
+TYPED: list[tuple[object, Any]] = [
     (None, None),
     (True, bool),
     (0, int),
