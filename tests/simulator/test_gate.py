@@ -9,8 +9,9 @@ import pytest
 from msgspec import json
 
 from tests.simulator.broken import CANARY, DEFECTS, page
+from tests.simulator.broken.__main__ import Gate
 from tests.simulator.broken.chase import ROOT, Found, chased, repeated
-from tests.simulator.broken.defect import Defect, misfits, plant
+from tests.simulator.broken.defect import SOURCE, Defect, Edit, misfits, plant
 from tests.simulator.broken.hunt import chosen
 from tests.simulator.broken.journal import Journal
 from tests.simulator.campaign import Kept
@@ -74,12 +75,36 @@ def test_a_defect_is_planted_in_a_copy_and_never_in_the_tree(tmp_path: Path) -> 
     assert list(misfits(CANARY)) == []
 
 
+def test_what_is_compiled_from_a_planted_file_stays_out_of_the_tree(tmp_path: Path) -> None:
+    [edit] = CANARY.edits
+    room = Path(edit.file).parent
+    plant(CANARY, tmp_path)
+    planted = tmp_path / "perdure"
+    real = [planted, planted / room, planted / "__pycache__", planted / room / "__pycache__"]
+    assert [path for path in real if path.is_symlink()] == []
+    assert not [*(planted / room / "__pycache__").glob(f"{Path(edit.file).stem}.*")]
+    assert not (planted / edit.file).is_symlink()
+    names = {path.relative_to(planted) for path in planted.glob("*") if path.name != "__pycache__"}
+    assert names == {path.relative_to(SOURCE) for path in SOURCE.glob("*") if path.name != "__pycache__"}
+
+
+def test_an_engine_that_does_not_run_is_told_and_the_canary_after_it_is_noticed_at_once(tmp_path: Path) -> None:
+    [edit] = CANARY.edits
+    torn = Defect("torn", edits=[Edit(edit.file, edit.right, [*edit.wrong, "torn)"])])
+    gate = Gate([torn, CANARY], first=0, most=MOST, cores=1)
+    gate.journal = Journal(tmp_path / "gate.jsonl")
+    gate.run({})
+    assert list(gate.not_run) == ["torn"] and "torn: this engine does not run" in gate.not_run["torn"]
+    assert gate.found[CANARY.name].law and gate.away() == []
+
+
 def test_a_gate_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "build" / "gate.jsonl")
     journal.note("no fence", 0, "an engine", Found(50))
     journal.note("no fence", 0, "an engine", Found(73, seed=72, law="one_owner"))
     again = Journal(journal.path)
     assert again.found("no fence", 0, "an engine") == Found(73, seed=72, law="one_owner")
+    assert again.seen(0) == {"no fence": 73} and again.seen(1) == {}
     assert again.found("no fence", 0, "another engine") == again.found("no fence", 1, "an engine") == Found(0)
 
 
@@ -106,10 +131,6 @@ def test_the_page_says_in_one_sentence_how_many_were_noticed() -> None:
     caught, away = Defect("no fence", "writing", rule="1"), Defect("no clock", "owning", rule="15")
     text = page.page({"no fence": Found(3, seed=2, law="one_owner"), "no clock": Found(9)}, (caught, away), 0)
     assert "1 of 2 were noticed by histories, after 3 histories by the median and 3 at the worst" in text
-
-
-def test_the_canary_is_noticed_at_once() -> None:
-    assert chased(CANARY, first=0, most=MOST).law
 
 
 @pytest.mark.parametrize("kept", sorted(SEEDS.glob("*.json")), ids=lambda path: path.stem)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -35,7 +36,12 @@ class Found(Struct):
 
 def chased(defect: Defect, first: int, most: int) -> Found:
     """Hunt one defect with so many histories; raises RuntimeError if its engine does not even run."""
-    return _hunted(defect, str(first), str(most), defect.histories)
+    return played(defect, range(first, first + most))
+
+
+def played(defect: Defect, seeds: Sequence[int]) -> Found:
+    """Hunt one defect with the histories of these seeds; raises RuntimeError as :func:`chased` does."""
+    return _hunted(defect, ",".join(map(str, seeds)), defect.histories)
 
 
 def repeated(defect: Defect, kept: Path) -> Found:

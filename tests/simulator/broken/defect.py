@@ -9,8 +9,7 @@ stand there exactly once, each after ``-``, and after ``+`` what replaces them.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,18 +85,39 @@ def _defect(defect: Defect, text: str) -> Defect:
 
 
 def plant(defect: Defect, folder: Path) -> Path:
-    """Copy the package into a folder, with the defect in it; the answer is what PYTHONPATH must begin with.
+    """Put the package into a folder, with the defect in it; the answer is what PYTHONPATH must begin with.
 
-    What is compiled goes along, for a broken engine is imported many times and edited in a line; but what an edit makes
-    untrue does not, nor what is being compiled just now.
+    What no edit touches is a link to the tree, with what is compiled there: a broken engine is imported many times, and
+    to copy a thousand files for a line in one of them would cost as much as many a history.
     """
-    shutil.copytree(SOURCE, folder / "perdure", ignore=shutil.ignore_patterns("*.pyc.*"))
+    texts: dict[Path, str] = {}
     for edit in defect.edits:
-        path = folder / "perdure" / edit.file
-        path.write_text(edit.made(path.read_text()))
-        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
-            compiled.unlink()
+        path = SOURCE / edit.file
+        texts[path] = edit.made(texts.get(path) or path.read_text())
+    _mirror(SOURCE, folder / "perdure", texts)
     return folder
+
+
+def _mirror(source: Path, place: Path, texts: Mapping[Path, str]) -> None:
+    """Make a folder like ``source``: these files with their new texts, folders without any of them as one link.
+
+    A folder of compiled files that belongs to an edited one stays the copy's own: what is compiled from the new text
+    must not come to lie in the tree.
+    """
+    place.mkdir()
+    for entry in source.iterdir():
+        if entry in texts:
+            (place / entry.name).write_text(texts[entry])
+        elif entry.name == "__pycache__":
+            (place / entry.name).mkdir()
+            edited = {path.stem for path in texts if path.parent == source}
+            for compiled in entry.glob("*.pyc"):
+                if compiled.name.partition(".")[0] not in edited:
+                    (place / entry.name / compiled.name).symlink_to(compiled)
+        elif any(entry in path.parents for path in texts):
+            _mirror(entry, place / entry.name, texts)
+        else:
+            (place / entry.name).symlink_to(entry)
 
 
 def misfits(defect: Defect) -> Iterator[str]:

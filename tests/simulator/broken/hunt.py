@@ -1,7 +1,7 @@
 """A hunt: histories on whichever engine is installed, until one breaks a law; run in an OS process of its own.
 
-``python -m tests.simulator.broken.hunt FIRST MOST SCENARIO``: so many seeds from the first on, of the ordinary scenario
-if the last word is empty. ``FILE`` alone: the case that is kept there.
+``python -m tests.simulator.broken.hunt SEEDS SCENARIO``: those seeds, with commas between them, of the ordinary
+scenario if the last word is empty. ``FILE`` alone: the case that is kept there.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ MOST_CALLS = 300_000
 """Ten times as many as a sound engine makes in the longest of a thousand histories."""
 
 
-def hunt(first: int, most: int, histories: str = "") -> dict[str, object]:
-    """The first history, of at most so many from a seed on, in which a law is broken."""
+def hunt(seeds: Sequence[int], histories: str = "") -> dict[str, object]:
+    """The first of the histories with these seeds in which a law is broken."""
     played, workflows = chosen(histories)
-    for number in range(most):
+    for number, seed in enumerate(seeds, 1):
 
-        def endless(*_: object, number: int = number) -> None:
-            print(json.dumps({"histories": number + 1, "seed": first + number, "law": "it_ends"}), flush=True)
+        def endless(*_: object, number: int = number, seed: int = seed) -> None:
+            print(json.dumps({"histories": number, "seed": seed, "law": "it_ends"}), flush=True)
             os._exit(0)  # nothing in such a history could be relied upon to pass an error on
 
         signal.signal(signal.SIGPROF, endless)
         signal.setitimer(signal.ITIMER_PROF, PATIENCE_SECONDS)
-        history = simulate(played, first + number, workflows=workflows, most=MOST_CALLS)
+        history = simulate(played, seed, workflows=workflows, most=MOST_CALLS)
         if history.violation is not None:
             law = "it_ends" if history.violation.law == CUT_SHORT else history.violation.law
-            return {"histories": number + 1, "seed": first + number, "law": law}
-    return {"histories": most, "seed": None, "law": ""}
+            return {"histories": number, "seed": seed, "law": law}
+    return {"histories": len(seeds), "seed": None, "law": ""}
 
 
 def chosen(histories: str) -> tuple[Scenario, Sequence[Hosted]]:
@@ -65,4 +65,4 @@ def repeat(file: str) -> dict[str, object]:
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    print(json.dumps(repeat(*words) if len(words) == 1 else hunt(int(words[0]), int(words[1]), *words[2:])))
+    print(json.dumps(repeat(*words) if len(words) == 1 else hunt([*map(int, words[0].split(","))], *words[1:])))

@@ -33,6 +33,14 @@ class Journal:
         """What is known of a defect; nothing, if it was never hunted as it is now."""
         return self._lines.get((name, first, fingerprint), Found(0))
 
+    def seen(self, first: int) -> dict[str, int]:
+        """After how many histories each defect was noticed last, also by an engine or histories that were others."""
+        return {
+            name: one.histories
+            for (name, began, _), one in self._lines.items()
+            if began == first and one.seed is not None
+        }
+
     def note(self, name: str, first: int, fingerprint: str, found: Found) -> None:
         """Write down what was found."""
         self._lines[name, first, fingerprint] = found
