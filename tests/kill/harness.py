@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,6 +22,15 @@ from tests.kill.prepared import Victim, victim
 
 LIMIT = 100.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""
+WHOLE = os.environ.get("PERDURE_KILL") == "all"
+"""Whether workers are killed at every point, as ``make kill`` does."""
+Point = TypeVar("Point")
+
+
+def points(every: Sequence[Point], *few: Point) -> Sequence[Point]:
+    """Where to kill: at ``few`` of these points, which differ in kind, and at every one in the long form."""
+    assert set(few) < set(every)
+    return every if WHOLE else few
 
 
 class Harness:

@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +85,7 @@ class Victim:
 
     async def close(self) -> None:
         """Kill it if it still runs, and let go of its output, which a child of its own may still hold."""
-        if self.returncode is None:
+        with suppress(ProcessLookupError):
             self.kill()
         await self.wait()
         if self._output is not None:
@@ -142,6 +143,7 @@ def serve(link: socket.socket) -> list[str]:
     for one in (ours, theirs):
         one.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, whose end ends this program
     signal.set_wakeup_fd(theirs.fileno())
     living: dict[int, socket.socket] = {}
     while True:
@@ -154,6 +156,7 @@ def serve(link: socket.socket) -> list[str]:
             if (pid := os.fork()) == 0:
                 for one in (link, ours, theirs, told, *living.values()):
                     one.close()
+                signal.signal(signal.SIGINT, interrupted)
                 _become(environment, streams)
                 return words
             for stream in streams:

@@ -15,7 +15,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.store.base import Search
 from tests.kill.forest import GARDEN, forest, seed, walled
-from tests.kill.harness import LIMIT, Harness
+from tests.kill.harness import LIMIT, Harness, points
 from tests.kill.kinship import families_whole
 from tests.kill.workload import held
 from tests.runtime.conftest import until
@@ -24,13 +24,14 @@ pytestmark = [pytest.mark.kill, pytest.mark.timeout(300), pytest.mark.usefixture
 KILL = 9
 SIDES = ("before", "after")
 MANY = 2_000
+POINTS = points([(2, "before"), (3, "after"), (5, "before")], (3, "after"), (5, "before"))
 
 
 def kill_point(call: int, side: str) -> dict[str, Any]:
     return {"door": "commit", "call": call, "side": side, "signal": KILL}
 
 
-@pytest.mark.parametrize(("call", "side"), [(2, "before"), (3, "after"), (5, "before")])
+@pytest.mark.parametrize(("call", "side"), POINTS)
 async def test_a_parent_of_thousands_killed_half_way_has_each_child_once_and_all_answers(
     harness: Harness, call: int, side: str
 ) -> None:

@@ -26,7 +26,7 @@ from tests.kill.hangman import (
     blocked_in_c_once,
     suspicious,
 )
-from tests.kill.harness import LIMIT, Harness, laws_hold, said
+from tests.kill.harness import LIMIT, Harness, laws_hold, points, said
 from tests.kill.prepared import Victim, victim
 from tests.kill.workload import gate, held
 
@@ -52,7 +52,7 @@ async def hands(client: Engine, ids: Sequence[str]) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", points(list(WAYS), "a task of a step", "a lock"))
 async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_with_its_stack(
     harness: Harness, way: str
 ) -> None:

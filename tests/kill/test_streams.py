@@ -10,12 +10,12 @@ import pytest
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.kernel.stream import type_text
-from tests.kill.harness import LIMIT, Harness
+from tests.kill.harness import LIMIT, Harness, points
 from tests.kill.notifier import informed
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
-POINTS = [(call, side) for call in (1, 2) for side in ("before", "after")]
+POINTS = points([(call, side) for call in (1, 2) for side in ("before", "after")], (1, "before"), (2, "after"))
 
 
 async def read_and_die(harness: Harness, handled: Path) -> None:
