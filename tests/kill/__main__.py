@@ -1,10 +1,12 @@
-"""Workers killed and stopped by the hundreds on both stores, in numbers: ``make kill``."""
+"""Workers killed at every point that the tests here know, then killed and stopped by the hundreds: ``make kill``."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import logging
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +16,12 @@ from perdure.testing.postgres import Server
 from tests.kill.storm import LANES, kills, stops
 
 PORTION = 100
+
+
+def at_every_point() -> int:
+    """Run the tests of this folder in their long form, on both stores; pytest's exit code."""
+    command = [sys.executable, "-m", "pytest", "--quiet", str(Path(__file__).parent)]
+    return subprocess.run(command, env={**os.environ, "PERDURE_KILL": "all"}, check=False).returncode
 
 
 def told(text: str) -> None:
@@ -43,12 +51,15 @@ def portions(asked: argparse.Namespace) -> Iterator[tuple[int, object]]:
 
 
 def main() -> None:
-    """Read how many are wanted."""
+    """Read what is wanted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1_000)
     parser.add_argument("--stops", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--points", action=argparse.BooleanOptionalAction, default=True)
     asked = parser.parse_args()
+    if asked.points and (code := at_every_point()):
+        sys.exit(code)
     logging.getLogger("perdure").setLevel(logging.ERROR)
     with Server() as server, tempfile.TemporaryDirectory(prefix="perdure-kill-") as folder:
         asyncio.run(on_both(asked, server, Path(folder)))

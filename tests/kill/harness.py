@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,10 +18,19 @@ from perdure.kernel.event import EventType
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import unsound
 from perdure.store.base import Search
+from tests.kill.prepared import Victim, victim
 
 LIMIT = 100.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""
-ROOT = Path(__file__).parents[2]
+WHOLE = os.environ.get("PERDURE_KILL") == "all"
+"""Whether workers are killed at every point, as ``make kill`` does."""
+Point = TypeVar("Point")
+
+
+def points(every: Sequence[Point], *few: Point) -> Sequence[Point]:
+    """Where to kill: at ``few`` of these points, which differ in kind, and at every one in the long form."""
+    assert set(few) < set(every)
+    return every if WHOLE else few
 
 
 class Harness:
@@ -32,27 +41,23 @@ class Harness:
         self._errors = folder / "workers.log" if quiet else None
         self.ledger = folder / "ledger"
         self.ledger.touch()
-        self.workers: list[asyncio.subprocess.Process] = []
+        self.workers: list[Victim] = []
 
-    async def start_worker(self, **orders: Any) -> asyncio.subprocess.Process:
+    async def start_worker(self, **orders: Any) -> Victim:
         """Start a victim; its orders are those of ``workload.main``."""
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        environment = {**os.environ, "PYTHONPATH": path}
+        return await self.start("tests.kill.workload", self.url, json.dumps(orders), str(self.ledger))
+
+    async def start(self, module: str, *arguments: str) -> Victim:
+        """Start an OS process that runs a module with these arguments."""
         with open(self._errors or os.devnull, "a") as errors:
-            child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.kill.workload", self.url, json.dumps(orders), str(self.ledger),
-                stdout=asyncio.subprocess.PIPE, stderr=errors if self._errors else None, env=environment, cwd=ROOT,
-            )  # fmt: skip
+            child = await victim(module, *arguments, errors=errors.fileno() if self._errors else None)
         self.workers.append(child)
         return child
 
     async def end(self) -> None:
         """Kill what still runs, and wait for it."""
         for child in self.workers:
-            if child.returncode is None:
-                child.kill()
-            await child.wait()
-            child._transport.close()  # type: ignore[attr-defined]  # its quarantine worker may still have its output
+            await child.close()
 
     def effects(self) -> Counter[tuple[str, str]]:
         """How often each (effect, idempotency key) was written down."""
@@ -60,7 +65,7 @@ class Harness:
         return Counter((line.split()[0], line.split()[1]) for line in lines)
 
 
-async def said(child: asyncio.subprocess.Process, word: str) -> str:
+async def said(child: Victim, word: str) -> str:
     """Read what a victim prints until a line begins with ``word``; the rest of that line."""
     assert child.stdout is not None
     async with asyncio.timeout(LIMIT):

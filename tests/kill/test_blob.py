@@ -10,11 +10,12 @@ import pytest
 from perdure.engine import Engine
 from perdure.kernel.stored import Undecodable
 from tests.kill import outside
-from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold, points
 from tests.kill.workload import three_steps
 
 pytestmark = pytest.mark.kill
 KILL = 9
+POINTS = points([("start", 1), ("commit", 1), ("commit", 3)], ("start", 1), ("commit", 3))
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def places(blobs: Path) -> set[Path]:
     return {path for path in blobs.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(("door", "call"), [("start", 1), ("commit", 1), ("commit", 3)])
+@pytest.mark.parametrize(("door", "call"), POINTS)
 async def test_a_worker_killed_between_blob_and_commit_loses_nothing_and_leaves_nothing_for_good(
     harness: Harness, blobs: Path, monkeypatch: pytest.MonkeyPatch, door: str, call: int
 ) -> None:

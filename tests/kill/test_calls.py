@@ -9,12 +9,13 @@ import pytest
 from perdure.engine import Engine
 from perdure.errors import CallUnanswered
 from perdure.kernel.event import ANSWERS
-from tests.kill.harness import LIMIT, Harness, laws_hold, said
+from tests.kill.harness import LIMIT, Harness, laws_hold, points, said
 from tests.kill.teller import teller
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
-POINTS = [("commit", call, side) for call in (1, 2) for side in ("before", "after")]
+EVERY = [("commit", call, side) for call in (1, 2) for side in ("before", "after")]
+POINTS = points(EVERY, ("commit", 1, "after"), ("commit", 2, "before"), ("commit", 2, "after"))
 """The commit in which the call was received, then the one with the step's result and the answer."""
 
 

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.kill.harness import LIMIT, ROOT
+from tests.kill.harness import LIMIT
+from tests.kill.prepared import ENVIRONMENT as IMPORTED
+from tests.kill.prepared import victim
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+ENVIRONMENT = {**os.environ, **IMPORTED}
 
 
 @pytest.mark.kill
-def test_a_cell_and_what_it_started_die_with_their_killed_worker_even_while_busy_in_c(
+async def test_a_cell_and_what_it_started_die_with_their_killed_worker_even_while_busy_in_c(
     sqlite_url: str, tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.kill.hard_step", sqlite_url, str(fifo)], env=ENVIRONMENT, cwd=ROOT
-    )
+    worker = await victim("tests.kill.hard_step", sqlite_url, str(fifo))
     try:
         with fifo.open("rb") as held:
             cell = int(held.readline())
             assert cell != worker.pid
-            worker.send_signal(signal.SIGKILL)
-            worker.wait(LIMIT)
+            worker.kill()
+            await asyncio.wait_for(worker.wait(), LIMIT)
             assert held.read() == b"", "read to the end: nobody holds it any more"
     finally:
-        worker.kill()
-        worker.wait()
+        await worker.close()
 
 
 PROGRAM = """

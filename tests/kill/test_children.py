@@ -12,7 +12,7 @@ from perdure.engine import Engine
 from perdure.errors import ProcessCancelled
 from perdure.kernel.process import Status
 from perdure.store.base import Search
-from tests.kill.harness import LIMIT, Harness, said
+from tests.kill.harness import LIMIT, Harness, points, said
 from tests.kill.kinship import families_whole
 from tests.kill.orchard import EVERYTHING, apple, hedge, listener, pear, talker, tree
 from tests.kill.workload import gate
@@ -21,6 +21,8 @@ from tests.runtime.conftest import until, until_row
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_probes")]
 KILL, STOP, GO_ON, END = 9, 19, 18, 15
 SIDES = ("before", "after")
+PARENTS = points([(call, side) for call in (1, 2) for side in SIDES], (1, "before"), (1, "after"), (2, "after"))
+TELLERS = points([(1, "before"), (1, "after"), (2, "before"), (3, "after")], (1, "after"), (2, "before"), (3, "after"))
 SHORT = {"lease_seconds": 1.2, "beat_seconds": 0.2}
 
 
@@ -32,7 +34,7 @@ def hosts(*names: str) -> list[str]:
     return [f"tests.kill.orchard:{name}" for name in names]
 
 
-@pytest.mark.parametrize(("call", "side"), [(call, side) for call in (1, 2) for side in SIDES])
+@pytest.mark.parametrize(("call", "side"), PARENTS)
 async def test_a_parent_killed_at_a_commit_keeps_its_children_and_starts_none_twice(
     harness: Harness, call: int, side: str
 ) -> None:
@@ -138,7 +140,7 @@ async def test_a_parent_terminated_while_its_child_runs_elsewhere_ends_the_child
         await families_whole(engine)
 
 
-@pytest.mark.parametrize(("call", "side"), [(1, "before"), (1, "after"), (2, "before"), (3, "after")])
+@pytest.mark.parametrize(("call", "side"), TELLERS)
 async def test_signals_told_around_a_kill_are_each_received_once(harness: Harness, call: int, side: str) -> None:
     async with Engine(harness.url, work=True, workflows=[listener]) as engine:
         heard = await engine.start(listener, 3)

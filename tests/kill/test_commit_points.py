@@ -10,15 +10,17 @@ import pytest
 
 from perdure.engine import Engine
 from perdure.kernel.process import Status
-from tests.kill.harness import LIMIT, Harness, laws_hold, said
+from tests.kill.harness import LIMIT, Harness, laws_hold, points, said
 from tests.kill.workload import five_pauses, gate, held, poison, three_steps
 from tests.runtime.conftest import until
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 HOSTED = [three_steps, five_pauses, held, poison]
 KILL = 9
-POINTS = [("start", 1, side) for side in ("before", "after")]
-POINTS += [("commit", call, side) for call in (1, 2, 3) for side in ("before", "after")]
+SIDES = ("before", "after")
+STARTS = [("start", 1, side) for side in SIDES]
+COMMITS = [("commit", call, side) for call in (1, 2, 3) for side in SIDES]
+POINTS = points([*STARTS, *COMMITS], *STARTS, ("commit", 2, "before"), ("commit", 2, "after"), ("commit", 3, "after"))
 
 
 async def killed_at(harness: Harness, door: str, call: int, side: str) -> None:
@@ -47,7 +49,7 @@ async def test_a_worker_killed_at_a_commit_point_loses_nothing(
         assert sum(times == 2 for times in effects.values()) <= 1
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", SIDES)
 async def test_a_worker_killed_at_its_claim_loses_nothing(harness: Harness, side: str) -> None:
     async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(three_steps)
@@ -59,7 +61,7 @@ async def test_a_worker_killed_at_its_claim_loses_nothing(harness: Harness, side
         assert set(harness.effects().values()) == {1}
 
 
-@pytest.mark.parametrize("call", [1, 2, 3])
+@pytest.mark.parametrize("call", points([1, 2, 3], 1, 3))
 async def test_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_refused(
     harness: Harness, call: int
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections import Counter
 from typing import Any
 
@@ -17,7 +15,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.store.base import Search
 from tests.kill.forest import GARDEN, forest, seed, walled
-from tests.kill.harness import LIMIT, ROOT, Harness
+from tests.kill.harness import LIMIT, Harness, points
 from tests.kill.kinship import families_whole
 from tests.kill.workload import held
 from tests.runtime.conftest import until
@@ -26,13 +24,14 @@ pytestmark = [pytest.mark.kill, pytest.mark.timeout(300), pytest.mark.usefixture
 KILL = 9
 SIDES = ("before", "after")
 MANY = 2_000
+POINTS = points([(2, "before"), (3, "after"), (5, "before")], (3, "after"), (5, "before"))
 
 
 def kill_point(call: int, side: str) -> dict[str, Any]:
     return {"door": "commit", "call": call, "side": side, "signal": KILL}
 
 
-@pytest.mark.parametrize(("call", "side"), [(2, "before"), (3, "after"), (5, "before")])
+@pytest.mark.parametrize(("call", "side"), POINTS)
 async def test_a_parent_of_thousands_killed_half_way_has_each_child_once_and_all_answers(
     harness: Harness, call: int, side: str
 ) -> None:
@@ -76,9 +75,7 @@ async def test_rule_22_a_command_killed_when_it_has_taken_the_process_leaves_it_
     async with Engine(harness.url, work=True, workflows=[held]) as engine:
         handle = await engine.start(held.options(key="k"), 7)
         await until(harness.effects)
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        command = [sys.executable, "-m", "tests.kill.commander", harness.url, "held", "k"]
-        commander = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
+        commander = await harness.start("tests.kill.commander", harness.url, "held", "k")
         assert await asyncio.wait_for(commander.wait(), LIMIT) == -KILL
         harness.ledger.with_name("gate").touch()
         assert await handle.result(LIMIT) == 14

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,8 @@ from tests.kill.hangman import (
     blocked_in_c_once,
     suspicious,
 )
-from tests.kill.harness import LIMIT, ROOT, Harness, laws_hold, said
+from tests.kill.harness import LIMIT, Harness, laws_hold, points, said
+from tests.kill.prepared import Victim, victim
 from tests.kill.workload import gate, held
 
 PACE = {"lease_seconds": 2.0, "beat_seconds": 0.4, "exit_when_hung": True}
@@ -52,7 +52,7 @@ async def hands(client: Engine, ids: Sequence[str]) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", points(list(WAYS), "a task of a step", "a lock"))
 async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_with_its_stack(
     harness: Harness, way: str
 ) -> None:
@@ -83,13 +83,11 @@ async def revivals(client: Engine, row: Process) -> list[Any]:
     return await client.store.history(row.id, row.run, types=[EventType.REVIVED])
 
 
-async def program(harness: Harness, told: Path, *words: str) -> asyncio.subprocess.Process:
+async def program(harness: Harness, told: Path, *words: str) -> Victim:
     """Start `perdure worker` with these words; what it tells is in the file ``told``."""
     words = ("worker", hangman.__name__, "--lease", "3", "--beat", "0.5", "--url", harness.url, *words)
     with open(told, "wb") as log:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "perdure", *words, stdout=log, stderr=log, cwd=ROOT
-        )
+        child = await victim("perdure", *words, output=log.fileno(), errors=log.fileno())
     harness.workers.append(child)
     return child
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from perdure.engine import Engine
-from tests.kill.harness import LIMIT, ROOT, Harness, said
+from tests.kill.harness import LIMIT, Harness, said
+from tests.kill.prepared import Victim
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 LEASE = 1.5
@@ -25,14 +24,9 @@ class Programs:
         self.harness = harness
         self.ledger = Path(harness.ledger)
 
-    async def start(self) -> asyncio.subprocess.Process:
+    async def start(self) -> Victim:
         """Start one, and wait until it asks."""
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.kill.leading", self.harness.url, str(LEASE), str(self.ledger),
-            stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT,
-        )  # fmt: skip
-        self.harness.workers.append(child)
+        child = await self.harness.start("tests.kill.leading", self.harness.url, str(LEASE), str(self.ledger))
         await said(child, "ready")
         return child
 

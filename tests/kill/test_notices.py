@@ -8,12 +8,13 @@ import pytest
 
 from perdure import Notice, receive, workflow
 from perdure.engine import Engine
-from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold, points
 from tests.kill.notifier import informed
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
-POINTS = [(call, side) for call in (1, 2) for side in ("before", "after")]
+EVERY = [(call, side) for call in (1, 2) for side in ("before", "after")]
+POINTS = points(EVERY, (1, "before"), (2, "before"), (2, "after"))
 
 
 @workflow

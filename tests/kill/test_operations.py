@@ -11,14 +11,16 @@ from perdure import ProcessFailed, Search
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from tests.kill import lender
-from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold, points
 from tests.operations.copies import copy
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
 MANY = 12
 LARGE = 3_000
-POINTS = [(call, side) for call in (2, 4, 6) for side in ("before", "after")]
+EVERY = [(call, side) for call in (2, 4, 6) for side in ("before", "after")]
+POINTS = points(EVERY, (2, "after"), (4, "before"), (6, "after"))
+FURTHER_POINTS = points([(5, "before"), (9, "after")], (5, "before"))
 
 
 @pytest.mark.parametrize(("call", "side"), POINTS)
@@ -49,7 +51,7 @@ async def test_a_worker_killed_in_the_middle_of_an_operation_repeats_nothing_and
             await laws_hold(survivor)
 
 
-@pytest.mark.parametrize(("call", "side"), [(5, "before"), (9, "after")])
+@pytest.mark.parametrize(("call", "side"), FURTHER_POINTS)
 async def test_a_worker_killed_in_the_middle_of_a_large_operation_repeats_nothing_and_loses_nobody(
     harness: Harness, tmp_path: Path, call: int, side: str
 ) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from perdure.engine import Engine
 from perdure.kernel.process import Status
-from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold, points
 from tests.kill.tenant import tenant
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
-POINTS = [(call, side) for call in (1, 2, 3, 4) for side in ("before", "after")]
+EVERY = [(call, side) for call in (1, 2, 3, 4) for side in ("before", "after")]
+POINTS = points(EVERY, (1, "after"), (2, "before"), (2, "after"), (4, "before"))
 """Of each run the first commit holds the result of its step, the second opens the next run."""
 
 

@@ -10,14 +10,15 @@ from perdure.engine import Engine
 from perdure.errors import ProcessCancelled, ProcessFailed
 from perdure.kernel.process import Status
 from perdure.store.base import Search
-from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold, points
 from tests.kill.traveller import journey, party
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
 RESERVED = ["reserve1", "reserve2", "reserve3"]
 GIVEN_BACK = ["give_back3", "give_back2", "give_back1"]
-POINTS = [(call, side) for call in (4, 5, 6, 7) for side in ("before", "after")]
+EVERY = [(call, side) for call in (4, 5, 6, 7) for side in ("before", "after")]
+POINTS = points(EVERY, (4, "before"), (5, "after"), (6, "before"), (7, "after"))
 """The fourth commit records the failure, the fifth to seventh the undos 1 to 3."""
 
 

@@ -9,14 +9,15 @@ import pytest
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed
 from perdure.store.base import Search
-from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold, points
 from tests.kill.traveller import night, voyage
 from tests.runtime.conftest import until
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_probes")]
 KILL = 9
 DEEDS = ["reserve1", "reserve2", "reserve3", "give_back3", "give_back2", "give_back1"]
-POINTS = [(call, side) for call in (7, 8, 9, 10) for side in ("before", "after")]
+EVERY = [(call, side) for call in (7, 8, 9, 10) for side in ("before", "after")]
+POINTS = points(EVERY, (7, "before"), (8, "after"), (9, "before"), (10, "after"))
 """By the seventh commit all has failed; the undos follow, two commits for each: its asking and its answer."""
 
 

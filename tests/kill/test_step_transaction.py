@@ -13,7 +13,7 @@ from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.testing.postgres import Server
 from tests.kill.cashier import FLOWS, payment
-from tests.kill.harness import LIMIT, Harness, laws_hold, said
+from tests.kill.harness import LIMIT, Harness, laws_hold, points, said
 from tests.kill.workload import LEDGER
 from tests.runtime.account import Account
 from tests.runtime.conftest import until_row
@@ -123,7 +123,7 @@ async def test_workers_killed_again_and_again_pay_each_once(harness: Harness, ac
         await laws_hold(client)
 
 
-@pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGINT], ids=["crash", "fast"])
+@pytest.mark.parametrize("how", points([signal.SIGQUIT, signal.SIGINT], signal.SIGQUIT), ids=lambda how: how.name)
 async def test_the_database_restarts_under_load_and_each_is_paid_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
 ) -> None:

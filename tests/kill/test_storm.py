@@ -24,4 +24,4 @@ async def test_workers_killed_at_any_moment_under_load_lose_nothing(folder: Path
 
 
 async def test_every_late_answer_of_a_stopped_worker_is_refused(folder: Path, store_url: str) -> None:
-    assert "2 late answers" in await stops([store_url], folder, wanted=2, told=lambda text: None)
+    assert "1 late answers" in await stops([store_url], folder, wanted=1, told=lambda text: None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,21 +10,17 @@ import pytest
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.kernel.stream import type_text
-from tests.kill.harness import LIMIT, ROOT, Harness
+from tests.kill.harness import LIMIT, Harness, points
 from tests.kill.notifier import informed
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
-POINTS = [(call, side) for call in (1, 2) for side in ("before", "after")]
+POINTS = points([(call, side) for call in (1, 2) for side in ("before", "after")], (1, "before"), (2, "after"))
 
 
-async def read_and_die(url: str, handled: Path) -> None:
+async def read_and_die(harness: Harness, handled: Path) -> None:
     """Let a reader handle a batch and be killed before its position has moved."""
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.kill.audience", url, str(handled),
-        env={**os.environ, "PYTHONPATH": path}, cwd=ROOT,
-    )  # fmt: skip
+    child = await harness.start("tests.kill.audience", harness.url, str(handled))
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
 
 
@@ -37,7 +31,7 @@ async def test_a_reader_that_is_killed_before_its_position_moves_gets_the_batch_
     async with Engine(harness.url, work=True, workflows=[informed]) as engine:
         await engine.streams.put("audit")
         await (await engine.start(informed)).result(LIMIT)
-        await read_and_die(harness.url, handled)
+        await read_and_die(harness, handled)
         before = [int(line) for line in handled.read_text().split()]
         assert (await engine.streams.state("audit")).reader, "its lease is still there"
         async with asyncio.timeout(LIMIT), engine.streams.read("audit") as batches:

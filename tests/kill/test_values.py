@@ -9,12 +9,14 @@ import pytest
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.store.base import Search
-from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold, points
 from tests.kill.herald import herald, listener
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
-POINTS = [("start", 1, "after"), *(("commit", call, side) for call in (1, 2, 3) for side in ("before", "after"))]
+START = ("start", 1, "after")
+COMMITS = [("commit", call, side) for call in (1, 2, 3) for side in ("before", "after")]
+POINTS = points([START, *COMMITS], START, ("commit", 2, "before"), ("commit", 2, "after"), ("commit", 3, "before"))
 HOSTED = [herald, listener]
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
 from perdure.engine import Engine
 from perdure.kernel.message import SendVerdict
+from tests.kill.prepared import victim
 from tests.transactions.caller import by_asyncpg, by_sqlite3_immediate, done
 from tests.transactions.shop import bill, greet
 
 pytestmark = pytest.mark.kill
 LIMIT = 60.0
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("point", ["before", "after"])
@@ -28,11 +25,9 @@ async def test_a_caller_killed_around_its_commit_leaves_all_or_nothing(store_url
         async with call(store_url) as caller:
             await caller.run("CREATE TABLE sale (number int PRIMARY KEY)")
             await caller.end(commit=True)
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.transactions.buyer", store_url, point,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}, cwd=ROOT,
-        )  # fmt: skip
+        child = await victim("tests.transactions.buyer", store_url, point)
         assert await asyncio.wait_for(child.wait(), LIMIT) == -signal.SIGKILL
+        await child.close()
         async with call(store_url) as caller:
             await caller.run("INSERT INTO sale VALUES (8)")
             again = await done(engine.within(caller.connection).start(bill.options(key="sale/7"), 7))
