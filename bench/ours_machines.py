@@ -66,8 +66,9 @@ async def calls(task: Task) -> dict[str, Any]:
         answer["first_ms"] = (time.perf_counter() - begun) * 1000
         await _flood([young, old], 2 * BEHIND)
         await asyncio.sleep(1.0)
-        answer |= spread(await _probe(young))
-        answer["ratio"] = median(await _probe(old)) / median(await _probe(young))
+        probes = min(PROBES, task.n)
+        answer |= spread(await _probe(young, probes))
+        answer["ratio"] = median(await _probe(old, probes)) / median(await _probe(young, probes))
         return answer
 
 
@@ -82,9 +83,9 @@ async def _flood(meters: list[Handle[Any]], n: int) -> None:
     await asyncio.gather(*map(one, meters))
 
 
-async def _probe(meter: Handle[Any]) -> list[float]:
+async def _probe(meter: Handle[Any], times: int) -> list[float]:
     took: list[float] = []
-    for _ in range(PROBES):
+    for _ in range(times):
         begun = time.perf_counter()
         await meter.call(Meter.add, 1)
         took.append(time.perf_counter() - begun)

@@ -44,8 +44,9 @@ def measure(seat: Seat, n: int) -> dict[str, Any]:
 
 def _killed(seat: Seat, n: int) -> dict[str, Any]:
     """All are held, and the worker of the operation is killed half way; another one goes on. Then they are resumed."""
+    watching = seat.spawn("w22_half", n=n)  # first, else a short operation might be over before it is watched
     victim = seat.spawn("w22", n=n, variant="hold")
-    half = seat.run("w22_half", SECONDS, n=n)
+    half = seat.answer(watching, "w22_half", SECONDS)
     os.killpg(victim.pid, signal.SIGKILL)
     victim.communicate()
     end_group(victim)

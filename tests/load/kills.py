@@ -31,8 +31,8 @@ async def next_commits(url: str, folder: Path, kills: int, processes: int) -> tu
     freed: list[float] = []
     waited: list[float] = []
     async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
-        await pool.ready(WORKERS)
         for _ in range(kills):
+            await pool.ready(WORKERS - len(pool.members))
             await asyncio.sleep(SETTLED_SECONDS)
             handles = await client.start_many(steady, [(STEPS,) for _ in range(processes)])
             await asyncio.sleep(UNDER_WAY_SECONDS)
@@ -42,7 +42,6 @@ async def next_commits(url: str, folder: Path, kills: int, processes: int) -> tu
                 events = [one for one in await client.store.history(id, 1, types=WRITES) if one.at > moment]
                 freed.append(min(one.at - moment for one in events if one.type is EventType.REVIVED) / 1e6)
                 waited.append(min(one.at - moment for one in events if one.type is not EventType.REVIVED) / 1e6)
-            await pool.ready()
     return freed, waited
 
 
@@ -53,8 +52,8 @@ async def _killed(client: Engine, pool: Pool, ids: tuple[bytes, ...]) -> tuple[i
     busiest = owners.most_common(1)[0][0]
     [name] = [worker.name for worker in await client.store.workers() if worker.id == busiest]
     [victim] = [member for member in pool.members if name.endswith(f":{member.pid}")]
-    moment = await client.store.now()
     await victim.kill()
+    moment = await client.store.now()  # a commit of its own would count before
     pool.members.remove(victim)
     return moment, [row.id for row in await client.store.search(search) if row.owner == busiest]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.errors import ProcessNotFound
+from perdure.runtime.steps.isolated.fork_server import attach, detach
 from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
 
@@ -21,6 +22,14 @@ QUICK_TURNS, A_MOMENT = 200, 0.002
 """What has not happened after so many turns of the loop waits for a time or the database: then ask every 2 ms."""
 LIMIT = 20.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_fork_server() -> Iterator[None]:
+    """All workers of these tests share one fork server, as those of a program do: it does not end with each of them."""
+    server = attach()
+    yield
+    detach(server)
 
 
 @asynccontextmanager

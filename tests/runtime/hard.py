@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -148,7 +149,7 @@ def holding(fifo: str) -> None:
 
 @step(hard=True, retry=SOON)
 def crashing(how: str) -> int:
-    if attempt().number < 3:
+    if attempt().number < 2:
         print("its last words", file=sys.stderr, flush=True)
         if how == "segfault":
             ctypes.string_at(0)
@@ -269,6 +270,17 @@ def open_files() -> list[str]:
 @workflow
 async def looks() -> list[str]:
     return await open_files()
+
+
+@step(hard=True, retry=ONCE)
+def where() -> tuple[int, str, str, str, float]:
+    """The fork server, and what a cell has of its worker or by itself."""
+    return os.getppid(), os.getcwd(), os.environ.get("PERDURE_TEST_WHERE", ""), sys.path[-1], random.random()
+
+
+@workflow
+async def stands() -> tuple[int, str, str, str, float]:
+    return await where()
 
 
 class Refused(Exception):

@@ -6,12 +6,13 @@ import asyncio
 import os
 import select
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import limits
+from perdure import BlockingEngine, limits
 from perdure.authoring.step import step
 from perdure.engine import Engine
 from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed
@@ -50,6 +51,14 @@ class Fifo:
             assert await asyncio.to_thread(os.read, self.file, 100) == b""
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingEngine]:
+    """A worker with its cell, for the steps that leave both as they were."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('cells')}/perdure.db"
+    with BlockingEngine(url, work=True, workflows=[*ALL, hard.waits_by_error]) as engine:
+        yield engine
+
+
 @pytest.fixture
 def fifo(tmp_path: Path) -> Fifo:
     return Fifo(tmp_path / "fifo")
@@ -83,19 +92,15 @@ async def test_arguments_and_results_of_a_hard_step_are_typed_async_or_not(opene
     assert await handle.result(LIMIT) == hard.Parcel("ANVIL+FLUTE", 9301)
 
 
-@on_sqlite
-async def test_a_hard_step_knows_its_attempt_and_its_key_like_any_other(opened: Open) -> None:
-    engine = await worker(opened)
-    handle = await engine.start(hard.knows.options(key="A-1"))
-    *told, number = await handle.result(LIMIT)
+def test_a_hard_step_knows_its_attempt_and_its_key_like_any_other(shared: BlockingEngine) -> None:
+    handle = shared.start(hard.knows.options(key="A-1"))
+    *told, number = handle.result(LIMIT)
     assert told == [2, "known", "knows", "A-1", handle.id, f"{handle.id}/1/known:1"]
     assert number != os.getpid()
 
 
-@on_sqlite
-async def test_a_hard_step_waits_as_its_error_wants(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[hard.waits_by_error])
-    assert await (await engine.start(hard.waits_by_error)).result(LIMIT) == 3
+def test_a_hard_step_waits_as_its_error_wants(shared: BlockingEngine) -> None:
+    assert shared.start(hard.waits_by_error).result(LIMIT) == 3
 
 
 async def test_whatever_a_hard_step_says_or_raises_is_told_and_retried_like_that_of_any_other(opened: Open) -> None:
@@ -108,11 +113,9 @@ async def test_whatever_a_hard_step_says_or_raises_is_told_and_retried_like_that
     assert counted(engine) == {"started": 1, "killed": 0, "crashed": 0}
 
 
-@on_sqlite
-async def test_heartbeats_from_a_cell_start_its_time_anew(opened: Open) -> None:
-    engine = await worker(opened)
-    assert await (await engine.start(hard.beats)).result(LIMIT) == "alive, True"
-    assert engine.metrics()["step_timeouts"] == 0
+def test_heartbeats_from_a_cell_start_its_time_anew(shared: BlockingEngine) -> None:
+    assert shared.start(hard.beats).result(LIMIT) == "alive, True"
+    assert shared.metrics()["step_timeouts"] == 0
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -216,19 +219,17 @@ async def test_a_worker_that_stops_leaves_no_cell_behind(opened: Open, fifo: Fif
 
 
 @on_sqlite
-@pytest.mark.parametrize(
-    ("how", "told"),
-    [("segfault", "was killed by SIGSEGV"), ("kill", "was killed by SIGKILL"), ("exit", "ended with exit code 3")],
-)
-async def test_a_crash_is_a_failed_attempt_that_tells_how_and_its_last_words(opened: Open, how: str, told: str) -> None:
+async def test_a_crash_is_a_failed_attempt_that_tells_how_and_its_last_words(opened: Open) -> None:
     engine = await worker(opened)
-    handle = await engine.start(hard.crashes, how)
-    assert await handle.result(LIMIT) == 3
-    found = await failures(engine, handle.id)
-    assert len(found) == 2
-    assert all("StepCrashed" in one and told in one and "its last words" in one for one in found)
-    assert (await engine.row(handle.id)).deaths == 0
-    assert counted(engine) == {"started": 3, "killed": 0, "crashed": 2}
+    for how, told in {
+        "segfault": "was killed by SIGSEGV", "kill": "was killed by SIGKILL", "exit": "ended with exit code 3",
+    }.items():  # fmt: skip
+        handle = await engine.start(hard.crashes, how)
+        assert await handle.result(LIMIT) == 2
+        [found] = await failures(engine, handle.id)
+        assert "StepCrashed" in found and told in found and "its last words" in found
+        assert (await engine.row(handle.id)).deaths == 0
+    assert counted(engine) == {"started": 4, "killed": 0, "crashed": 3}
 
 
 @on_sqlite
@@ -243,20 +244,17 @@ async def test_of_a_hard_step_that_runs_at_most_once_a_crash_leaves_the_end_unkn
 @on_sqlite
 async def test_a_hard_step_over_its_memory_limit_fails_with_a_text_that_says_so_and_is_retried(opened: Open) -> None:
     engine = await worker(opened)
-    handle = await engine.start(hard.greed, 3)
+    handle = await engine.start(hard.greed, 2)
     assert await handle.result(LIMIT) == 2**20
-    found = await failures(engine, handle.id)
-    assert len(found) == 2
-    assert all("MemoryError" in one and "its limit of 200 MiB" in one for one in found)
+    [found] = await failures(engine, handle.id)
+    assert "MemoryError" in found and "its limit of 200 MiB" in found
     with pytest.raises(ProcessFailed, match="limit of 200 MiB"):
         await (await engine.start(hard.greed, 9)).result(LIMIT)
 
 
-@on_sqlite
-async def test_when_memory_runs_out_the_kernel_takes_a_cell_before_its_worker(opened: Open) -> None:
-    engine = await worker(opened)
+def test_when_memory_runs_out_the_kernel_takes_a_cell_before_its_worker(shared: BlockingEngine) -> None:
     ours = int(Path("/proc/self/oom_score_adj").read_text())
-    assert await (await engine.start(hard.yields)).result(LIMIT) == min(ours + 500, 1000)
+    assert shared.start(hard.yields).result(LIMIT) == min(ours + 500, 1000)
 
 
 # -- the pool ----------------------------------------------------------------------------------------------------------
@@ -274,9 +272,9 @@ async def test_a_cell_is_used_again_and_no_more_are_started_than_allowed(opened:
 async def test_a_cell_is_replaced_after_so_many_calls(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CELL_CALLS", 2)
     engine = await worker(opened)
-    one, two, three, four, five = await (await engine.start(hard.numbers, 5)).result(LIMIT)
-    assert one == two != three == four != five
-    assert counted(engine) == {"started": 3, "killed": 0, "crashed": 0}
+    one, two, three = await (await engine.start(hard.numbers, 3)).result(LIMIT)
+    assert one == two != three
+    assert counted(engine) == {"started": 2, "killed": 0, "crashed": 0}
 
 
 @on_sqlite
@@ -339,10 +337,8 @@ async def test_a_worker_that_stops_waits_for_no_cell_that_hangs_before_its_step_
     assert "do not end" not in caplog.text
 
 
-@on_sqlite
-async def test_rule_12_a_cell_inherits_neither_sockets_nor_locks(opened: Open) -> None:
-    engine = await worker(opened)
-    held = [name.partition(":")[0] for name in await (await engine.start(hard.looks)).result(LIMIT)]
+def test_rule_12_a_cell_inherits_neither_sockets_nor_locks(shared: BlockingEngine) -> None:
+    held = [name.partition(":")[0] for name in shared.start(hard.looks).result(LIMIT)]
     assert sorted(held) == ["pipe", "socket"], "its lifeline and its wire"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import subprocess
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,6 +13,7 @@ from perdure.clock import ChildProcess, Computer
 from perdure.runtime import shortage
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.quarantine import Quarantine
+from perdure.runtime.steps.isolated.fork_server import ForkServer
 from perdure.telemetry import Telemetry
 from tests.runtime import hard
 from tests.runtime.conftest import LIMIT, engines_on, until
@@ -23,15 +24,15 @@ async def test_a_cell_that_the_system_refuses_is_waited_for_and_uses_up_no_attem
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SHORTAGE_AGAIN_SECONDS", 0.01)
-    popen = subprocess.Popen
+    fork = ForkServer.fork
     refusals = [OSError(errno.EAGAIN, "fork"), OSError(errno.EMFILE, "pipe"), OSError(errno.ENOMEM, "fork")]
 
-    def refusing(*args: object, **kwargs: object) -> object:
+    def refusing(server: ForkServer, files: Sequence[int], sources: Sequence[str]) -> int:
         if refusals:
             raise refusals.pop()
-        return popen(*args, **kwargs)  # type: ignore[call-overload]
+        return fork(server, files, sources)
 
-    monkeypatch.setattr(subprocess, "Popen", refusing)
+    monkeypatch.setattr(ForkServer, "fork", refusing)
     async with engines_on(sqlite_url) as opened:
         engine, _ = await opened(work=True, workflows=[hard.packs])
         with refused_threads():

@@ -15,25 +15,37 @@ from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.conformance import Trial
 from tests.store.sqlite.conftest import Spawn
 
+STARTERS = 16
+
 OPEN = """
-import asyncio, sys
+import asyncio, os, sys
 from perdure.store.sqlite.store import SqliteStore
 async def main():
     store = SqliteStore(sys.argv[1])
-    print("ready", flush=True)
-    sys.stdin.readline()
     await store.open()
-    print(await store.now() > 0, flush=True)
+    answered = await store.now() > 0
     await store.close()
-asyncio.run(main())
+    return answered
+start, go = os.pipe()
+starters = []
+for _ in range(int(sys.argv[2])):
+    starter = os.fork()
+    if starter == 0:
+        os.close(go)
+        os.read(start, 1)  # answers when the last one has been started
+        os._exit(0 if asyncio.run(main()) else 1)
+    starters.append(starter)
+os.close(go)
+for starter in starters:
+    print(os.waitstatus_to_exitcode(os.waitpid(starter, 0)[1]))
 """
+"""OS processes of their own, forked when what they import is there."""
 
 DIE_IN_MIGRATION = """
 import asyncio, os, signal, sys
 from perdure.store.sqlite import schema as sqlite_schema
 from perdure.store.sqlite.store import SqliteStore
 whole = sqlite_schema.statements
-left = int(sys.argv[2])
 def cut(script):
     global left
     for statement in whole(script):
@@ -42,7 +54,12 @@ def cut(script):
         left -= 1
         yield statement
 sqlite_schema.statements = cut
-asyncio.run(SqliteStore(sys.argv[1]).open())
+for url, left in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
+    starter = os.fork()
+    if starter == 0:
+        asyncio.run(SqliteStore(url).open())
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(starter, 0)[1]))
 """
 
 
@@ -73,19 +90,8 @@ def _pragma(file: Path, pragma: str) -> object:
 
 
 def test_16_starters_at_once_migrate_once_and_all_go_on(file: Path, url: str, spawn: Spawn) -> None:
-    starters = [spawn(OPEN, url) for _ in range(16)]
-    for starter in starters:
-        assert starter.stdout is not None
-        assert starter.stdout.readline() == "ready\n"
-    outcomes = []
-    for starter in starters:
-        assert starter.stdin is not None
-        starter.stdin.write("go\n")
-        starter.stdin.flush()
-    for starter in starters:
-        out, _ = starter.communicate()
-        outcomes.append((starter.returncode, out))
-    assert outcomes == [(0, "True\n")] * 16
+    out, _ = spawn(OPEN, url, str(STARTERS)).communicate()
+    assert out == "0\n" * STARTERS
     assert _pragma(file, "user_version") == len(schema.migrations())
     assert _pragma(file, "integrity_check") == "ok"
 
@@ -99,19 +105,18 @@ async def test_16_stores_of_one_program_open_at_once(url: str) -> None:
 STATEMENTS = sum(len(schema.statements(migration)) for migration in schema.migrations())
 
 
-@pytest.mark.parametrize("statement", [0, 1, 5, 12, STATEMENTS - 1])
-async def test_a_starter_killed_in_a_migration_leaves_nothing_half_done(
-    file: Path, url: str, spawn: Spawn, statement: int
-) -> None:
-    dying = spawn(DIE_IN_MIGRATION, url, str(statement))
-    dying.communicate()
-    assert dying.returncode == -signal.SIGKILL
-    assert _tables(file) == []
-    store = SqliteStore(url)
-    await store.open()
-    await store.close()
-    assert _pragma(file, "user_version") == len(schema.migrations())
-    assert "process" in _tables(file)
+async def test_a_starter_killed_in_a_migration_leaves_nothing_half_done(tmp_path: Path, spawn: Spawn) -> None:
+    files = {tmp_path / f"{statement}.db": statement for statement in (0, 1, 5, 12, STATEMENTS - 1)}
+    deaths = [word for file, statement in files.items() for word in (f"sqlite:///{file}", str(statement))]
+    out, _ = spawn(DIE_IN_MIGRATION, *deaths).communicate()
+    assert out == f"{-signal.SIGKILL}\n" * len(files)
+    for file in files:
+        assert _tables(file) == []
+        store = SqliteStore(f"sqlite:///{file}")
+        await store.open()
+        await store.close()
+        assert _pragma(file, "user_version") == len(schema.migrations())
+        assert "process" in _tables(file)
 
 
 async def test_a_migration_is_applied_once_and_what_is_stored_stays(trial: Trial, url: str) -> None:

@@ -1,6 +1,6 @@
 """A cell: a child OS process in which hard steps run, one at a time, as its worker sees it.
 
-It is started from a clean interpreter, as the leader of a session and process group of its own; it inherits
+It is forked from a clean interpreter, as the leader of a session and process group of its own; it inherits
 nothing but its end of the channel, and a pipe by which the kernel ends it when the worker dies. A kill hits the whole
 group: what the step has started dies with it.
 """
@@ -11,28 +11,24 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from threading import Lock
 
-from perdure.runtime.os_process import inherited_environment
+from perdure.runtime.steps.isolated.fork_server import ForkServer
 from perdure.runtime.steps.isolated.protocol import Frames, Said, read_said
 
 RECEIVED_BYTES = 64 * 1024
 LAST_WORDS_BYTES = 4096
 TOLD_CHARACTERS = 1024
 FATAL = "Fatal Python error"
-WITHHELD = frozenset({"PERDURE_URL", "PERDURE_SEAL"})
-"""Withheld from steps, which do not need it: the store's URL with its password, and what opens the payloads."""
 DYING_SECONDS = 1.0
 
 
 class IsolatedChild:
     """One child OS process: its channel, its stderr, its end. Other threads may call only ``stop`` and ``kill``."""
 
-    def __init__(self, sources: Sequence[str]) -> None:
+    def __init__(self, sources: Sequence[str], server: ForkServer) -> None:
         self.calls = 0
         self.killed = False
         self.last_words = b""
@@ -47,25 +43,12 @@ class IsolatedChild:
             stays, self._lifeline = os.pipe()
             undo.callback(os.close, self._lifeline)
             handed.callback(os.close, stays)
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "perdure.runtime.steps.isolated.child_main",
-                    str(theirs.fileno()),
-                    str(stays),
-                    *sources,
-                ],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=(theirs.fileno(), stays),
-                start_new_session=True,
-                env={name: value for name, value in inherited_environment().items() if name not in WITHHELD},
-            )
+            self._stderr, errors = os.pipe()
+            undo.callback(os.close, self._stderr)
+            handed.callback(os.close, errors)
+            self._server = server
+            self._pid = server.fork([theirs.fileno(), stays, errors], sources)
             undo.pop_all()
-        assert self._process.stderr is not None
-        self._stderr = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
         self._death = self._watch_for_death()
         for file in (self._channel.fileno(), self._stderr, self._death):
@@ -107,11 +90,11 @@ class IsolatedChild:
 
     def stop(self) -> None:
         """Ask it to stop: the step in it may clean up."""
-        self._signal(lambda: os.kill(self._process.pid, signal.SIGTERM))
+        self._signal(lambda: os.kill(self._pid, signal.SIGTERM))
 
     def kill(self) -> None:
         """Kill it, and all that it has started."""
-        self._signal(lambda: os.killpg(self._process.pid, signal.SIGKILL))
+        self._signal(lambda: os.killpg(self._pid, signal.SIGKILL))
 
     def end(self) -> int:
         """Make sure that it is dead and nothing of it is left; return its exit code, negative for a signal."""
@@ -120,23 +103,22 @@ class IsolatedChild:
         with self._lock:
             self._ended = True  # from here on its pid may be reused
             with suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self._pid, signal.SIGKILL)
         while self._overhear():
             pass
-        code = self._process.wait()
+        code = self._server.reap(self._pid)
         self._selector.close()
         self._channel.close()
         os.close(self._lifeline)
         if self._death is not None:
             os.close(self._death)
-        assert self._process.stderr is not None
-        self._process.stderr.close()
+        os.close(self._stderr)
         return code
 
     def _watch_for_death(self) -> int | None:
         """A descriptor that becomes readable when it dies; where there is none, the end of the channel must do."""
         with suppress(AttributeError, OSError):
-            return os.pidfd_open(self._process.pid)
+            return os.pidfd_open(self._pid)
         return None
 
     def _signal(self, send: Callable[[], None]) -> None:

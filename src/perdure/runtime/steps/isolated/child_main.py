@@ -1,7 +1,7 @@
 """What runs in a cell, a child OS process of a worker: hard steps, one after the other.
 
-Started by :mod:`perdure.runtime.steps.isolated.child` with two file descriptors (the channel; a pipe that closes when
-the worker dies), then the modules or files that the application consists of.
+It is a fork of :mod:`perdure.runtime.steps.isolated.fork_server_main`, and is given two file descriptors (the channel;
+a pipe that closes when the worker dies) and the modules or files that the application consists of.
 """
 
 from __future__ import annotations
@@ -247,22 +247,17 @@ def be_first_to_go() -> None:
         score.write_text(str(min(int(score.read_text()) + SCORE, 1000)))
 
 
-def main() -> NoReturn:
-    """Read the command line that the runtime wrote, and live."""
-    channel, lifeline = map(int, sys.argv[1:3])
-    for inherited in (channel, lifeline):
-        os.set_inheritable(inherited, False)
+def live(channel: int, lifeline: int, sources: Sequence[str]) -> NoReturn:
+    """Import the application, and run hard steps until the worker hangs up."""
+    for received in (channel, lifeline):
+        os.set_inheritable(received, False)
     die_with(lifeline)
     be_first_to_go()
     faulthandler.enable(all_threads=False)
-    for source in sys.argv[3:]:
+    for source in sources:
         try:
             enter(source)
         except DefinitionError as error:  # perhaps nobody needs it here; a step that does will fail
             sys.stderr.write(f"perdure: a cell could not import all of {source} and goes on without: {error}\n")
     ChildMain(socket.socket(fileno=channel), Computer()).live()
     sys.exit()
-
-
-if __name__ == "__main__":
-    main()

@@ -20,6 +20,7 @@ from perdure.exhaustion import THREADS, exhausted
 from perdure.logs import logger
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.isolated.child import IsolatedChild, telling
+from perdure.runtime.steps.isolated.fork_server import attach, detach
 from perdure.runtime.steps.isolated.protocol import ChildReady, Said, StepBeat, StepBegun, StepEnded, StepRaised
 from perdure.telemetry import Telemetry
 
@@ -84,6 +85,7 @@ class PoolThread:
 
     def __init__(self, number: int, pool: ChildPool) -> None:
         self.child: IsolatedChild | None = None
+        self.ending = False
         self.calls: SimpleQueue[HardCall | None] = SimpleQueue()
         self._pool = pool
         self._post = pool.post
@@ -109,7 +111,7 @@ class PoolThread:
         answer: StepEnded | StepCrashed | None = None
         try:
             while answer is None:
-                child = self._open()
+                child = self._open(call)
                 if child is None:
                     return self._died(call, before="could take up the step")
                 call.ordered = True
@@ -124,13 +126,15 @@ class PoolThread:
             return StepCrashed(f"no cell can be started: {type(error).__name__}: {error}. Check this machine.")
         return answer
 
-    def _open(self) -> IsolatedChild | None:
+    def _open(self, call: HardCall) -> IsolatedChild | None:
         """The cell, ready for an order; None if it died before it was ready."""
         if self.child is not None and self.child.dead:
             self._end()
         if self.child is None:
-            self.child = IsolatedChild(self._pool.sources)
+            self.child = IsolatedChild(self._pool.sources, self._pool.server)
             self._post(self._pool.started)
+            if self.ending or call.hanging:  # since before there was a cell to be killed
+                self.child.kill()
             if not isinstance(said(self.child), ChildReady):
                 return None
         return self.child
@@ -219,6 +223,7 @@ class ChildPool:
         self.machine = machine
         self.shortages = shortages
         self.size = size
+        self.server = attach()
         self._loop = asyncio.get_running_loop()
         self.post = self._loop.call_soon_threadsafe
         self._waiting: deque[HardCall] = deque()
@@ -257,6 +262,7 @@ class ChildPool:
             self._again.cancel()
         for thread, call in self._busy.items():
             self.give_up(call, gently=False)
+            thread.ending = True
             if thread.child is not None:
                 thread.child.kill()  # also one that is just starting
         for thread in [*self._busy, *self._idle]:
@@ -268,6 +274,7 @@ class ChildPool:
                     await self._empty.wait()
         except TimeoutError:
             log.error("%d child OS processes of hard steps do not end although they were killed", self._leaving)
+        detach(self.server)
 
     def _next(self) -> None:
         """Begin what can begin."""
