@@ -4,9 +4,9 @@ Everything that an application needs is imported from here; all errors are in :m
 is in :mod:`perdure.testing`.
 """
 
-from perdure.authoring import flow, machine
+from typing import TYPE_CHECKING
+
 from perdure.authoring.context import context
-from perdure.authoring.schedule import Schedule
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import Step, attempt, step
 from perdure.authoring.workflow import (
@@ -20,8 +20,6 @@ from perdure.authoring.workflow import (
     tell,
     workflow,
 )
-from perdure.client.handle import Handle
-from perdure.engine import Engine
 from perdure.errors import (
     PerdureError,
     Permanent,
@@ -29,20 +27,26 @@ from perdure.errors import (
     StepError,
 )
 from perdure.kernel.breaker import Breaker
-from perdure.kernel.notice import Notice
 from perdure.kernel.policy import Policy
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
-from perdure.portal import BlockingEngine
-from perdure.runtime.alerts import Alert
-from perdure.runtime.options import WorkerOptions
-from perdure.store.base import Search
-from perdure.store.sealed import codec, offload
 from perdure.turns.mailbox import Call
 from perdure.turns.patches import patched
 from perdure.turns.publication import publish, set_attributes
 from perdure.turns.renewal import continue_as_new
 from perdure.turns.saga import saga
+
+if TYPE_CHECKING:
+    from perdure.authoring import flow, machine
+    from perdure.authoring.schedule import Schedule
+    from perdure.client.handle import Handle
+    from perdure.engine import Engine
+    from perdure.kernel.notice import Notice
+    from perdure.portal import BlockingEngine
+    from perdure.runtime.alerts import Alert
+    from perdure.runtime.options import WorkerOptions
+    from perdure.store.base import Search
+    from perdure.store.sealed import codec, offload
 
 __all__ = [
     "Alert",
@@ -86,3 +90,35 @@ __all__ = [
     "tell",
     "workflow",
 ]
+
+_LATE = {
+    "Alert": "perdure.runtime.alerts",
+    "BlockingEngine": "perdure.portal",
+    "Engine": "perdure.engine",
+    "Handle": "perdure.client.handle",
+    "Notice": "perdure.kernel.notice",
+    "Schedule": "perdure.authoring.schedule",
+    "Search": "perdure.store.base",
+    "WorkerOptions": "perdure.runtime.options",
+    "codec": "perdure.store.sealed.codec",
+    "flow": "perdure.authoring.flow",
+    "machine": "perdure.authoring.machine",
+    "offload": "perdure.store.sealed.offload",
+}
+"""The modules of what is imported when it is first named: a program pays for the start of what it uses."""
+
+if not TYPE_CHECKING:  # a type checker that saw this function would take every name for one that is there
+
+    def __getattr__(name):
+        """A name of ``__all__`` that is imported late."""
+        from importlib import import_module
+
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(_LATE[name])
+        found = globals()[name] = module if module.__name__.endswith(f".{name}") else getattr(module, name)
+        return found
+
+    def __dir__():
+        """All names, also those that are imported late."""
+        return sorted({*globals(), *__all__})

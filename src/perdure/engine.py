@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from perdure import settings
 from perdure.authoring import isolation
-from perdure.authoring.check.machine import CheckMachine
-from perdure.authoring.operation.machine import OperationMachine
 from perdure.authoring.registry import Registry
-from perdure.authoring.schedule.machine import ScheduleMachine
 from perdure.authoring.step_policies import StepPolicies
-from perdure.authoring.webhook import webhook
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.client import Client
 from perdure.client.handle import Handle
-from perdure.client.in_transaction import (
-    Awaited,
-    Blocking,
-    BlockingInTransaction,
-    InTransaction,
-    blocking_in_transaction,
-)
 from perdure.clock import SECOND, Computer
 from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
@@ -37,21 +26,19 @@ from perdure.kernel.policy import Policies
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.monitoring.monitor import Monitor
-from perdure.rehearsal.rehearser import Rehearser, of_store
-from perdure.rehearsal.report import Rehearsal
 from perdure.runtime.alerts import OnAlert, checked_on_alert
 from perdure.runtime.options import WorkerOptions
-from perdure.runtime.parts import Incarnation, WorkerParts
 from perdure.runtime.store_time import StoreTime
-from perdure.runtime.worker import Worker
 from perdure.store.base import Store
 from perdure.store.notifications import Notification
-from perdure.store.sealed.codec import Codec
-from perdure.store.sealed.offload import Offload
 from perdure.store.url import sealed, store_for
 
-_OWN = (ScheduleMachine.__machine__, OperationMachine.__machine__, CheckMachine.__machine__, webhook)
-"""The library's own workflows, which every worker hosts."""
+if TYPE_CHECKING:
+    from perdure.client.in_transaction import Awaited, Blocking, BlockingInTransaction, InTransaction
+    from perdure.rehearsal.report import Rehearsal
+    from perdure.runtime.worker import Worker
+    from perdure.store.sealed.codec import Codec
+    from perdure.store.sealed.offload import Offload
 
 
 class Engine(Client):
@@ -166,20 +153,28 @@ class Engine(Client):
             self._time.forget()
             sent = self.machine.monotonic()
             self._time.heard(await self.store.now(), sent)
-            parts = WorkerParts(
-                Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
-                self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
-                self._breakers, settings.check_rate(self.options.check_rate), self._monitor.observers,
-                self._monitor.traces, self._outages,
-            )  # fmt: skip
+            worker = self._made()
             if self._observes and not self._alone:
                 await self._observe()
-            self.worker = Worker(parts, self.results)
+            self.worker = worker
             await self.worker.start()
             self._monitor.follow(self.worker)
             for workflow in list(self.registry.kinds.values()):
                 await self.schedules.declare(workflow)
         self._unwatch = self.store.watch(self._heard)
+
+    def _made(self) -> Worker:
+        """A worker that has not started; its code is imported here, because a client needs none of it."""
+        from perdure.runtime.parts import Incarnation, WorkerParts
+        from perdure.runtime.worker import Worker
+
+        parts = WorkerParts(
+            Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
+            self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
+            self._breakers, settings.check_rate(self.options.check_rate), self._monitor.observers,
+            self._monitor.traces, self._outages,
+        )  # fmt: skip
+        return Worker(parts, self.results)
 
     async def _observe(self) -> None:
         """Pause recovery unless a worker lives, which has begun to recover already, or may: a person resumes it."""
@@ -207,7 +202,7 @@ class Engine(Client):
         self._unwatch()
         worker, self.worker = self.worker, None
         try:
-            await self.leaders.close()
+            await self.lead_no_more()
             await self._monitor.close()
             if worker is not None:
                 await worker.stop(self.options.stop_seconds if seconds is None else seconds)
@@ -256,6 +251,8 @@ class Engine(Client):
         StoreUnavailable.
         """
         validation.outside_a_turn()
+        from perdure.rehearsal.rehearser import Rehearser, of_store
+
         rehearser = Rehearser(self.registry, self._policies, version)
         return await of_store(self.store, rehearser, where, kind=kind)
 
@@ -275,6 +272,8 @@ class Engine(Client):
         or one of sqlite3 or SQLAlchemy to its SQLite file. Raises InvalidInput if the connection is none of these, is
         to another file, or has no transaction.
         """
+        from perdure.client.in_transaction import InTransaction, blocking_in_transaction
+
         inside = InTransaction(self, connection)
         return blocking_in_transaction(self, connection, lambda handle: handle) if inside.blocking else inside
 
@@ -305,9 +304,19 @@ def _hosted(registry: Registry | None, workflows: Iterable[Workflow[Any, Any]] |
     """What an engine hosts: by default all that the program has defined, and in a worker the library's own too."""
     if registry is None:
         registry = Registry.of_program() if workflows is None else Registry(*workflows)
-    for own in _OWN if work else ():
+    for own in _own() if work else ():
         registry.add(own)
     return registry
+
+
+def _own() -> Iterator[Workflow[Any, Any]]:
+    """The library's own workflows, which every worker hosts; a client only needs none of them."""
+    from perdure.authoring.check.machine import CheckMachine
+    from perdure.authoring.operation.machine import OperationMachine
+    from perdure.authoring.schedule.machine import ScheduleMachine
+    from perdure.authoring.webhook import webhook
+
+    yield from (ScheduleMachine.__machine__, OperationMachine.__machine__, CheckMachine.__machine__, webhook)
 
 
 def _warn_of_quarantine(what: str) -> None:

@@ -24,7 +24,7 @@ _SEALED = "its text is sealed: perdure show"
 _TELL_OF_OTHERS = (CallRefused, Permanent, ProcessError, StepCrashed, StepError, Unavailable)
 """Errors of Perdure whose text comes from the application's code."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 
 
 class Confided(str):
@@ -78,7 +78,7 @@ def tamed(value: str | BaseException, *, lines: bool = False) -> str:
     """A text without control characters; with ``lines`` its line feeds stay, and no line begins at the margin."""
     if lines:
         return "\n".join(f"    {tamed(line)}" for line in str(value).split("\n"))
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(value))
+    return re.sub(_CONTROL, lambda found: ascii(found[0])[1:-1], str(value))
 
 
 FIELDS = (

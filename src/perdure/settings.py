@@ -6,11 +6,10 @@ import importlib
 import importlib.util
 import os
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, json
 
@@ -18,8 +17,10 @@ from perdure.errors import DefinitionError
 from perdure.kernel.breaker import BreakerSettings
 from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
-from perdure.store.sealed.codec import Codec
-from perdure.store.sealed.offload import Offload
+
+if TYPE_CHECKING:
+    from perdure.store.sealed.codec import Codec
+    from perdure.store.sealed.offload import Offload
 
 SEAL = "PERDURE_SEAL"
 CONFIG = "PERDURE_CONFIG"
@@ -92,21 +93,29 @@ def _config() -> tuple[str, Mapping[str, Any]]:
     name = os.environ.get(CONFIG) or CONFIG_FILE
     file = Path(name)
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         if os.environ.get(CONFIG):
             raise DefinitionError(f"{CONFIG} names {str(file)!r}, which does not exist") from error
         return name, {}
     except (OSError, ValueError) as error:
-        raise DefinitionError(
-            f"{file} cannot be read: {error}. Correct it, or name another file by {CONFIG}."
-        ) from error
+        raise _unreadable(file, error) from error
+    import tomllib
+
+    try:
+        found = tomllib.loads(text)
+    except ValueError as error:
+        raise _unreadable(file, error) from error
     if unknown := found.keys() - {"policies", "breakers", "checks", "outages"}:
         raise DefinitionError(
             f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies, "
             "breakers, checks and outages"
         )
     return name, found
+
+
+def _unreadable(file: Path, error: Exception) -> DefinitionError:
+    return DefinitionError(f"{file} cannot be read: {error}. Correct it, or name another file by {CONFIG}.")
 
 
 def _parsed(text: str | None) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.app import app, run
+from perdure.cli.app import run, whole_app
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -17,7 +17,7 @@ def test_the_script_of_each_shell_knows_every_command_and_its_options(
     assert run(["completion", shell]) == 0
     script = capsys.readouterr().out
     options = ["roots", "utc", "attribute", "share-concurrency", "catch-up"]
-    assert [word for word in [*app, *options] if word.lstrip("-") not in script] == []
+    assert [word for word in [*whole_app(), *options] if word.lstrip("-") not in script] == []
 
 
 @pytest.mark.parametrize(

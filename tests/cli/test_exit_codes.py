@@ -10,7 +10,7 @@ from cyclopts import App
 
 from perdure import Engine, ProcessFailed
 from perdure.cli import exit_code
-from perdure.cli.app import app
+from perdure.cli.app import whole_app
 from perdure.errors import InvalidInput, KeyConflict, PayloadError, ProcessBroken, UnreadablePayload
 from tests.cli import till
 from tests.cli.conftest import Working
@@ -84,7 +84,7 @@ SERVES = {"worker", "demo"}
 
 def verbs() -> list[str]:
     """The names of all commands."""
-    return [name for name in app if not name.startswith("-")]
+    return [name for name in whole_app() if not name.startswith("-")]
 
 
 @pytest.fixture
@@ -186,4 +186,4 @@ def test_the_guide_lists_every_exit_code() -> None:
 
 def test_every_command_has_its_exit_codes_tried() -> None:
     assert set(DONE) | SERVES == set(verbs())
-    assert isinstance(app["queue"], App)
+    assert isinstance(whole_app()["queue"], App)

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from perdure import Engine, Schedule
-from perdure.cli.app import app, run
+from perdure.cli.app import run, whole_app
 from perdure.cli.plain_output import fitted
 from perdure.cli.rows import Rows
 from tests.cli import till
@@ -142,7 +142,7 @@ def test_a_real_terminal_gets_lines_of_its_width(sqlite_terminal: Terminal) -> N
     assert max(map(cell_len, lines)) <= COLUMNS
 
 
-@pytest.mark.parametrize("verb", [verb for verb in app if not verb.startswith("-")])
+@pytest.mark.parametrize("verb", [verb for verb in whole_app() if not verb.startswith("-")])
 def test_the_help_of_every_command_fits_too(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([verb, "--help"]) == 0
     assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= COLUMNS
@@ -154,7 +154,7 @@ def test_help_lists_the_commands_in_groups_with_one_line_each(capsys: pytest.Cap
     titles = [line.strip("╭╮─ ") for line in lines if line.startswith("╭")]
     assert titles == ["Starting", "Looking", "Repairing", "Running", "Database", "Program"]
     listed = [line.strip("│ ").split()[0] for line in lines if line.startswith("│")]
-    assert sorted(listed) == sorted({*app} - {"-h"}), (
+    assert sorted(listed) == sorted({*whole_app()} - {"-h"}), (
         "a line that does not begin with a command is a second line of one"
     )
     assert max(map(cell_len, lines)) <= COLUMNS

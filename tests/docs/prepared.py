@@ -144,8 +144,11 @@ def _import() -> None:
     import asyncio.runners  # noqa: F401
     import sqlite3  # noqa: F401
 
-    import perdure.cli.app  # noqa: F401
+    import perdure.runtime.worker  # noqa: F401
+    from perdure.cli.app import whole_app
     from perdure.store.sqlite import store  # noqa: F401
+
+    whole_app()
 
 
 def main(place: str) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine, Search, Status
-from perdure.cli.app import app
+from perdure.cli.app import whole_app
 from perdure.client.explaining.causes import ALIKE
 from perdure.client.explaining.diagnosis import GOES_ON, MEANINGS, Diagnosis
 from perdure.client.explaining.explanation import Explanation
@@ -64,7 +64,7 @@ async def explained(engine: Engine, id: str, cause: Diagnosis) -> Explanation:
     for proposal in found.proposals:
         program, *words = shlex.split(proposal.command)
         assert program == "perdure"
-        app.parse_args(words, print_error=False, exit_on_error=False)
+        whole_app().parse_args(words, print_error=False, exit_on_error=False)
         assert not proposal.verb or proposal.preview, "a command to the process itself was tried"
     after = await engine.row(id)
     assert (after.version, after.status) == (before.version, before.status), "to explain changes nothing"

@@ -13,7 +13,7 @@ from cyclopts import CycloptsError
 from perdure import settings
 from perdure.authoring.workflow import workflow
 from perdure.cli import event_text, inspect, text, worker
-from perdure.cli.app import app
+from perdure.cli.app import whole_app
 from perdure.cli.options import attributes_of, plain
 from perdure.cli.start import _calls, whole_input
 from perdure.client import validation
@@ -185,7 +185,7 @@ def _typed(raw: bytes) -> None:
 
 def _command_line(raw: bytes) -> None:
     try:
-        app.parse_args(as_text(raw).split("\n"), print_error=False, exit_on_error=False)
+        whole_app().parse_args(as_text(raw).split("\n"), print_error=False, exit_on_error=False)
     except CycloptsError:
         pass
 

@@ -11,7 +11,7 @@ import pytest
 
 from docs import generate
 from perdure import limits, telemetry
-from perdure.cli.app import app
+from perdure.cli.app import whole_app
 from perdure.kernel.process import Status
 from perdure.settings import CONFIG_FILE
 from tests.house.page import DOCS, blocks, file_named, holds, links, pages, rows, spans
@@ -215,7 +215,7 @@ def targets() -> set[str]:
 
 
 def verbs() -> set[str]:
-    return {name for name in app if not name.startswith("-")}
+    return {name for name in whole_app() if not name.startswith("-")}
 
 
 def untrue(page: str, text: str) -> Iterator[str]:

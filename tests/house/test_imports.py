@@ -10,15 +10,28 @@ from tests.house.tree import PACKAGE, Module, dotted, modules
 
 ALLOWED = {
     "authoring/registry.py module_of": "the modules of an application are loaded when a worker starts",
+    "authoring/workflow.py _check_schedule": "a workflow is declared",
     "authoring/undo.py undo_of": "a step is declared: two modules know each other there",
+    "turns/sandbox/mentions.py _not_the_users": "a workflow is declared: its code is looked at",
     "turns/sandbox/overrides.py _function": "a gate is read from a pickle",
+    "__init__.py __getattr__": "a program is imported, and names what it uses",
+    "engine.py _own": "an engine is made",
+    "engine.py _made": "a worker starts",
+    "engine.py within": "a program begins to start processes in transactions of its own",
+    "engine.py rehearse": "a person or a test asks",
+    "client/client.py _finder": "a person asks: a query is read",
+    "cli/app.py app_for": "the command line starts",
     "cli/entry.py main": "the command line starts",
+    "cli/version.py version": "a person asks",
     "cli/worker_process.py _loop_factory": "a worker starts, with uvloop or without",
     "cli/worker_process.py _registry": "a worker starts, with a library that may not be installed",
     "monitoring/monitor.py __init__": "an engine is made, with libraries that may not be installed",
+    "monitoring/monitor.py committer": "an engine is made",
+    "monitoring/monitor.py follow": "a worker starts",
     "monitoring/pages.py pages": "a worker starts, with a library that is there by then",
     "cli/worker.py demo": "the demonstration starts",
     "authoring/webhook.py _request": "a first notice is posted: if that fails, the step tries again as for any error",
+    "settings.py _config": "an engine is made",
     "settings.py _module": "an engine is made",
     "store/sealed/offload.py __init__": "an offload is made, of an extra that may not be installed",
     "store/sealed/codec.py __init__": "a codec is made, of an extra that may not be installed",
@@ -27,6 +40,16 @@ ALLOWED = {
     "streaming/sink.py sink_for": "a sink is made: none needs the libraries of the others",
     "store/url.py sealed": "an engine is made",
     "store/url.py store_for": "an engine is made: neither store needs the driver of the other",
+}
+ALLOWED |= {
+    f"client/groups.py {group}": "a program uses these verbs for the first time"
+    for group in (
+        *("queues", "recovery", "breakers", "outages", "leaders", "clock", "streams", "schedules", "operations"),
+        *("checks", "archive", "reply_addresses"),
+    )
+}
+ALLOWED |= {
+    f"client/explaining/verbs.py {verb}": "a person asks" for verb in ("explain", "health", "board", "failures")
 }
 """Functions that import, and when they do: never while a turn, a step or a commit is under way."""
 

@@ -15,7 +15,7 @@ from perdure.errors import DefinitionError
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(KiB|MiB|GiB)")
+_SIZE = r"(\d+(?:\.\d+)?) ?(KiB|MiB|GiB)"
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _FEWEST_BYTES = 2**20
 
@@ -60,7 +60,7 @@ def confinement(
 def _size(step: Step[Any, Any], memory: Any) -> int | None:
     if memory is None:
         return None
-    found = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
+    found = re.fullmatch(_SIZE, memory) if isinstance(memory, str) else None
     if found is not None:
         size = int(float(found[1]) * _UNITS[found[2]])
     elif type(memory) is int:

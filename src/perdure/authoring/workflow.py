@@ -7,13 +7,12 @@ from functools import update_wrapper
 from inspect import iscoroutinefunction
 from itertools import count
 from types import FunctionType
-from typing import Any, ClassVar, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from perdure.authoring.child import Child
 from perdure.authoring.definitions import name_of, origin_of, plain_function, seconds
 from perdure.authoring.review import review
-from perdure.authoring.schedule.definition import TIME_PARAMETER, Schedule, moment
 from perdure.authoring.start import Startable
 from perdure.clock import Duration
 from perdure.errors import DefinitionError, InvalidInput, InvalidKey
@@ -26,6 +25,9 @@ from perdure.kernel.workflow_retry import of_a_workflow
 from perdure.turns.sandbox import static_check
 from perdure.turns.sandbox.mentions import Meanings, is_own
 from perdure.turns.verbs import new_uuid, now, process_id, random_source, receive, set_state, tell
+
+if TYPE_CHECKING:
+    from perdure.authoring.schedule.definition import Schedule
 
 __all__ = ["Workflow", "new_uuid", "now", "process_id", "random_source", "receive", "set_state", "tell", "workflow"]
 
@@ -161,6 +163,8 @@ def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
 
 def _check_schedule(workflow: Workflow[Any, Any], schedule: Any) -> None:
+    from perdure.authoring.schedule.definition import TIME_PARAMETER, Schedule, moment
+
     if not isinstance(schedule, Schedule):
         raise DefinitionError(f"{workflow} has schedule={schedule!r:.100}. Write schedule=Schedule('0 3 * * *').")
     given = {TIME_PARAMETER: moment(0)} if workflow.shape.leaves_out(TIME_PARAMETER, (), {}) else {}

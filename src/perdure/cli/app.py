@@ -5,37 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from inspect import iscoroutine
 from typing import Any, Literal
 
 from cyclopts import App, CycloptsError, Group
 
-from perdure.cli import archive, commands, exit_code, inspect, removal, worker
-from perdure.cli.breaker import breaker
-from perdure.cli.check import check
-from perdure.cli.commands import call
-from perdure.cli.database import clock, recovery
-from perdure.cli.edit import edit
-from perdure.cli.explain import explain
-from perdure.cli.failures import board, failures
-from perdure.cli.health import health
-from perdure.cli.leader import leader
-from perdure.cli.operation import operation
-from perdure.cli.outage import outage
+from perdure.cli import exit_code
 from perdure.cli.plain_output import complain
-from perdure.cli.policy import policy
-from perdure.cli.queue import queue
-from perdure.cli.rehearsal import rehearse
-from perdure.cli.schedule import schedule
-from perdure.cli.search import search
-from perdure.cli.start import start
-from perdure.cli.stream import stream
-from perdure.cli.top import top
-from perdure.cli.tree import tree
-from perdure.cli.values import values
 from perdure.cli.version import version
-from perdure.cli.workers import workers
 from perdure.errors import PerdureError
 
 app = App(
@@ -61,71 +40,62 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     shell
         The shell that is to complete.
     """
-    print(app.generate_completion(shell=shell).rstrip())
+    print(whole_app().generate_completion(shell=shell).rstrip())
 
 
-GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
-    "Starting": (start, commands.signal, call),
-    "Looking": (
-        inspect.ps,
-        inspect.show,
-        explain,
-        inspect.history,
-        inspect.trace,
-        tree,
-        values,
-        board,
-        failures,
-        search,
-        workers,
-        top,
-        health,
-    ),
-    "Repairing": (
-        commands.retry,
-        commands.hold,
-        commands.resume,
-        commands.restart,
-        commands.restart_from,
-        commands.fork,
-        edit,
-        commands.set_result,
-        commands.skip,
-        commands.cancel,
-        commands.terminate,
-        commands.fail,
-        commands.repair,
-        operation,
-        check,
-        removal.rm,
-        removal.key,
-    ),
-    "Running": (worker.worker, worker.demo, rehearse, policy),
-    "Database": (
-        worker.migrate,
-        archive.export,
-        archive.import_,
-        queue,
-        breaker,
-        outage,
-        leader,
-        schedule,
-        stream,
-        recovery,
-        clock,
-    ),
-    "Program": (completion,),
+GROUPS = {
+    "Starting": "start.start commands.signal commands.call",
+    "Looking": "inspect.ps inspect.show explain.explain inspect.history inspect.trace tree.tree values.values"
+    " failures.board failures.failures search.search workers.workers top.top health.health",
+    "Repairing": "commands.retry commands.hold commands.resume commands.restart commands.restart_from commands.fork"
+    " edit.edit commands.set_result commands.skip commands.cancel commands.terminate commands.fail commands.repair"
+    " operation.operation check.check removal.rm removal.key",
+    "Running": "worker.worker worker.demo rehearsal.rehearse policy.policy",
+    "Database": "worker.migrate archive.export archive.import_ queue.queue breaker.breaker outage.outage leader.leader"
+    " schedule.schedule stream.stream database.recovery database.clock",
+    "Program": "app.completion",
 }
-for place, (title, verbs) in enumerate(GROUPS.items()):
-    group = Group(title, sort_key=place)
-    for number, verb in enumerate(verbs):
-        if isinstance(verb, App):
-            verb.group, verb.sort_key = (group,), number
-            app.command(verb)
-        else:
-            app.command(verb, group=group, sort_key=number)
+"""The commands in groups, each by its file and the name that it has there."""
+
+
+def _commands() -> dict[str, tuple[str, Group, int]]:
+    """Each command as it is typed, with the place of its code, its group, and its place in that group."""
+    groups = [(Group(title, sort_key=place), paths.split()) for place, (title, paths) in enumerate(GROUPS.items())]
+    return {
+        path.partition(".")[2].rstrip("_").replace("_", "-"): (path, group, number)
+        for group, paths in groups
+        for number, path in enumerate(paths)
+    }
+
+
+COMMANDS = _commands()
+
 for option in ("--help", "--version"):  # they stand in the last group
-    app[option].group = (group,)
+    app[option].group = (COMMANDS["completion"][1],)
+
+
+def app_for(tokens: Sequence[str]) -> App:
+    """The program with the command that is named first: what it costs to import all of them is seen at each start.
+
+    If none is named, or one that does not exist, all are there.
+    """
+    for name in tokens[:1] if tokens and tokens[0] in COMMANDS else COMMANDS:
+        if name in app:
+            continue
+        path, group, number = COMMANDS[name]
+        file, _, verb = path.partition(".")
+        command = getattr(import_module(f"perdure.cli.{file}"), verb)
+        if isinstance(command, App):
+            command.group, command.sort_key = (group,), number
+            app.command(command)
+        else:
+            app.command(command, group=group, sort_key=number)
+    return app
+
+
+def whole_app() -> App:
+    """The program with all commands."""
+    return app_for(())
 
 
 def run(tokens: Sequence[str]) -> int:
@@ -133,7 +103,7 @@ def run(tokens: Sequence[str]) -> int:
     if not os.environ.get("PERDURE_URL"):
         os.environ.pop("PERDURE_URL", None)  # set, but to nothing: as if it were not set
     try:
-        command, bound, _ = app.parse_args(list(tokens), print_error=False, exit_on_error=False)
+        command, bound, _ = app_for(tokens).parse_args(list(tokens), print_error=False, exit_on_error=False)
     except CycloptsError as error:
         complain(f"{error} `perdure --help` lists all commands.")
         return exit_code.USAGE

@@ -25,11 +25,12 @@ from perdure.cli.options import (
     reference_to,
     user,
 )
-from perdure.cli.plain_output import complain, escaped, say
+from perdure.cli.plain_output import complain, say
 from perdure.cli.start import SENT
 from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import PerdureError
+from perdure.kernel.failure import escaped
 from perdure.kernel.message import SendVerdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
@@ -11,8 +12,10 @@ from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Url, Utc, Who, Why, c
 from perdure.cli.plain_output import complain
 from perdure.cli.rows import Rows
 from perdure.client.clock import ClockView
-from perdure.client.recovery import RecoveryView, SweepView
 from perdure.engine import Engine
+
+if TYPE_CHECKING:
+    from perdure.client.recovery import RecoveryView, SweepView
 
 recovery = App(name="recovery", help="Pause, resume, limit and watch automatic recovery.", help_format="plaintext")
 

@@ -8,6 +8,8 @@ import sys
 def main() -> None:
     """Run the program; ends the interpreter with the command's exit code."""
     try:
+        import rich  # noqa: F401 (most commands need it, and are imported later)
+
         from perdure.cli.app import run
     except ModuleNotFoundError as missing:
         if missing.name not in ("cyclopts", "rich"):

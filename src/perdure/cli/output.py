@@ -9,7 +9,8 @@ import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from perdure.cli.plain_output import columns, escaped, safe_json
+from perdure.cli.plain_output import columns, safe_json
+from perdure.kernel.failure import escaped
 
 _UNBOUNDED = 10_000
 

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from perdure.kernel.failure import UNSAFE, safe_text
+from perdure.kernel.failure import escaped, safe_text, unsafe
 
 _COMPLAINT_BYTES = 16 * 1024
 
@@ -34,14 +34,9 @@ def say(text: str) -> None:
     print(fitted(escaped(text), columns(sys.stdout)), flush=True)
 
 
-def escaped(text: str) -> str:
-    """The text with every character that could steer a terminal written as its number."""
-    return UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
 def safe_json(raw: bytes) -> str:
     """JSON with every character that could steer a terminal written as its number, which means the same."""
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode())
+    return unsafe().sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode())
 
 
 def complain(text: str) -> None:

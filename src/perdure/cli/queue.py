@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 from rich.text import Text
@@ -10,8 +11,10 @@ from rich.text import Text
 from perdure.cli import output, text
 from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Switch, Url, Who, Why, connected, present, user
 from perdure.cli.rows import Rows
-from perdure.client.queues import QueueView
 from perdure.engine import Engine
+
+if TYPE_CHECKING:
+    from perdure.client.queues import QueueView
 
 queue = App(name="queue", help="Show, limit, block and unblock queues.", help_format="plaintext")
 

@@ -27,12 +27,13 @@ from perdure.cli.options import (
     connected,
     user,
 )
-from perdure.cli.plain_output import complain, escaped, say
+from perdure.cli.plain_output import complain, say
 from perdure.cli.rows import Rows
 from perdure.cli.schedule_report import of_schedules, report_on_schedule
 from perdure.cli.start import TypedArgument, the_workflow, typed_input
 from perdure.engine import Engine
 from perdure.errors import DefinitionError, InvalidInput
+from perdure.kernel.failure import escaped
 from perdure.kernel.worker import hosted_by
 from perdure.limits import LIST_ROWS
 from perdure.turns.verbs import now as time_here

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as _installed
-
 
 def version() -> str:
     """The version, or a word that says that the code runs without having been installed."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as _installed
+
     try:
         return _installed("perdure")
     except PackageNotFoundError:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -15,29 +14,13 @@ from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, spli
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.answers import Answers
-from perdure.client.archive import Archive
-from perdure.client.breakers import Breakers
-from perdure.client.checks import Checks
-from perdure.client.clock import Timekeeping
 from perdure.client.debounce import debounced
 from perdure.client.explaining.verbs import Explaining
-from perdure.client.finding.board import UNFINISHED, BoardLine, board
-from perdure.client.finding.failures import FAILED, FailureGroup, grouped
-from perdure.client.finding.finder import Finder
-from perdure.client.finding.saved import SavedSearches
+from perdure.client.groups import Groups
 from perdure.client.handle import Handle
-from perdure.client.leaders import Leaders
-from perdure.client.leadership import Leadership
 from perdure.client.local_worker import LocalWorker, NoWorker
-from perdure.client.operations import Operations
-from perdure.client.outages import Outages
 from perdure.client.parts import ClientParts, Doors, StartTracer
-from perdure.client.queues import Queues
-from perdure.client.recovery import Recovery
-from perdure.client.reply import ReplyAddresses
 from perdure.client.results import Results
-from perdure.client.schedules import Schedules
-from perdure.client.streams import EventStreams
 from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
 from perdure.client.view import ProcessView, views
@@ -58,11 +41,15 @@ from perdure.kernel.process import Process
 from perdure.kernel.worker import hosted_by
 from perdure.store.base import Search, Store
 
+if TYPE_CHECKING:
+    from perdure.client.finding.finder import Finder
+    from perdure.client.leadership import Leadership
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Client(Explaining):
+class Client(Explaining, Groups):
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
     The verbs for a single process are methods of its handle; those for schedules, operations, checks, exports and
@@ -83,19 +70,6 @@ class Client(Explaining):
         self.machine = machine
         answers = Answers(store)
         self.results = Results(store, machine, doors.outage, answers)
-        self.queues = Queues(store)
-        self.recovery = Recovery(store)
-        self.breakers = Breakers(store)
-        self.outages = Outages(store)
-        self.searches = SavedSearches(store)
-        self.leaders = Leaders(store, machine, doors.outage, doors.telemetry)
-        self.clock = Timekeeping(store)
-        self.streams = EventStreams(store, machine)
-        self.schedules = Schedules(self)
-        self.operations = Operations(self)
-        self.checks = Checks(self)
-        self.archive = Archive(self)
-        self.reply_addresses = ReplyAddresses(self)
         self.local: LocalWorker = local or NoWorker()
         self.tracer: StartTracer | None = None
         self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local, registry)
@@ -349,36 +323,23 @@ class Client(Explaining):
         """
         validation.outside_a_turn()
         search = validation.search(search)
-        found = await (Finder(self.store, search, where).first() if where else self.store.search(search))
+        found = await (self._finder(search, where).first() if where else self.store.search(search))
         return await views(self.store, found)
 
     async def count(self, search: Search | None = None, *, where: str = "") -> dict[str, dict[str, int]]:
         """How many processes fit the search and the query, by kind, then by status: ``{"order": {"running": 3}}``."""
         validation.outside_a_turn()
         search = validation.search(search)
-        numbers = await (Finder(self.store, search, where).counts() if where else self.store.count(search))
+        numbers = await (self._finder(search, where).counts() if where else self.store.count(search))
         counts: dict[str, dict[str, int]] = {}
         for kind, status, number in numbers:
             counts.setdefault(kind, {})[status.value] = number
         return counts
 
-    async def board(self, where: str = "", *, kind: str | None = None) -> builtins.list[BoardLine]:
-        """The unfinished processes by kind and by who moves them next, with how many are overdue. Raises InvalidInput.
+    def _finder(self, search: Search, where: str) -> Finder:
+        from perdure.client.finding.finder import Finder
 
-        Queued steps are among them. All are read, so that every count is right.
-        """
-        validation.outside_a_turn()
-        search = validation.search(Search(kind=kind, statuses=UNFINISHED, tasks=True))
-        return await board(self.store, search, where)
-
-    async def failures(self, where: str = "", *, kind: str | None = None) -> builtins.list[FailureGroup]:
-        """The failed and broken processes in groups, each of one cause, the largest first; ``where`` narrows them.
-
-        What is broken or failed is read as a whole, so that every count is right. Raises InvalidInput.
-        """
-        validation.outside_a_turn()
-        search = validation.search(Search(kind=kind, statuses=FAILED, tasks=True))
-        return await grouped(self.store, search, where)
+        return Finder(self.store, search, where)
 
 
 def _check_existing(process: Process, answer: StartAnswer) -> None:

@@ -31,7 +31,7 @@ _to_json = msgspec.json.Encoder().encode
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 _from_json = msgspec.json.Decoder().decode
 _parts = msgspec.json.Decoder(dict[str, Raw]).decode
-_PLACE = re.compile(r"(?<=at `)\$\[(\d+)\](.*)")
+_PLACE = r"(?<=at `)\$\[(\d+)\](.*)"
 _KNOWN_AT_MOST = 256
 _BRACE = ord("{")
 _NONE: dict[str, Any] = {}
@@ -144,7 +144,7 @@ class CallShape:
             why = why_undecodable(raw)
             if why is not None:
                 raise why from None
-            said = _PLACE.sub(lambda found: self._order[int(found[1])] + found[2], f"{error!s:.500}")
+            said = re.sub(_PLACE, lambda found: self._order[int(found[1])] + found[2], f"{error!s:.500}")
             raise PayloadError(
                 f"{self._what} do not fit its signature {self._signature}: {said}. "
                 "Correct them, or bring back code that fits them."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
 _CAUSES = 5
 _CUT = "… (cut)"
 # Control characters but line feed and tab, line separators, and marks that turn the direction of text.
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -128,11 +129,22 @@ def answered(error: BaseException) -> BaseException:
     return error
 
 
+@cache
+def unsafe() -> re.Pattern[str]:
+    """Finds a character that could steer a terminal; compiled when it is first wanted."""
+    return re.compile(_UNSAFE)
+
+
+def escaped(text: str) -> str:
+    """The text with every character that could steer a terminal written as its number."""
+    return unsafe().sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def safe_text(text: str, limit: int, *, keep_end: bool = False) -> str:
     """``text`` with control characters escaped, in at most ``limit`` bytes of UTF-8."""
     cut = len(text) > limit
     text = text[-limit:] if keep_end else text[:limit]
-    text = UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
+    text = escaped(text)
     raw = text.encode()
     if len(raw) <= limit and not cut:
         return text

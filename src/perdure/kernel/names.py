@@ -15,7 +15,7 @@ LIBRARY = "perdure/"
 """The kinds of the library's own machines and workflows begin so: every worker serves them."""
 DEBOUNCED = " "
 """The stored key of a process that waits for debounced starts begins so; no key that anybody gives does."""
-_ID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}")
+_ID = r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}"
 
 
 def check_key(key: str, what: str = "the key") -> str:
@@ -75,6 +75,6 @@ def id_text(id: bytes) -> str:
 
 def id_bytes(text: str) -> bytes:
     """The 16 bytes of an id given as text; raises InvalidKey."""
-    if not isinstance(text, str) or not _ID.fullmatch(text):
+    if not isinstance(text, str) or not re.fullmatch(_ID, text):
         raise InvalidKey(f"{shown(text)} is not a process id. Copy it from `perdure ps`, or use the key.")
     return bytes.fromhex(text.replace("-", ""))

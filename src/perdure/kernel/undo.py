@@ -9,7 +9,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.limits import UNDO_ROWS
 
 _MARK = "undo/"
-_SLOT = re.compile(r"(.+?):((?:\.[0-9.]+:)?[0-9]+|undo/.+)", re.DOTALL)
+_SLOT = r"(.+?):((?:\.[0-9.]+:)?[0-9]+|undo/.+)"
 
 
 def undo_place(name: str, place: str) -> str:
@@ -22,7 +22,7 @@ def name_and_place(slot: str) -> tuple[str, str] | None:
 
     A name may hold colons too.
     """
-    found = _SLOT.fullmatch(slot)
+    found = re.fullmatch(_SLOT, slot, re.DOTALL)
     return None if found is None else (found[1], found[2])
 
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from perdure import limits
-from perdure.client.queue_figures import queue_figures
 from perdure.clock import SECOND, Computer
 from perdure.loop import Loop
-from perdure.monitoring.metrics import Gauge, Metrics
 from perdure.monitoring.series import OTHER
 from perdure.runtime.committer import Committer
-from perdure.runtime.observed import ObservedCommitter, Observer, TracedCommitter
 from perdure.runtime.store_time import StoreTime
 from perdure.store.base import Store
 from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
+    from perdure.client.queue_figures import QueueFigures
+    from perdure.monitoring.metrics import Gauge, Metrics
     from perdure.monitoring.traces import Traces
+    from perdure.runtime.observed import Observer
     from perdure.runtime.worker import Worker
 
 
@@ -45,6 +45,7 @@ class Monitor:
 
             self.traces = Traces(provider)
         if registry is not None:
+            from perdure.monitoring.metrics import Metrics
             from perdure.monitoring.prometheus import collect_into
 
             self.metrics = Metrics(self._gauges)
@@ -58,6 +59,8 @@ class Monitor:
         """The committer of the engine, which tells the observers what it has written, if there are any."""
         if not self.observers:
             return Committer(store, time, machine, telemetry)
+        from perdure.runtime.observed import ObservedCommitter, TracedCommitter
+
         if self.traces is None:
             committer = ObservedCommitter(store, time, machine, telemetry)
         else:
@@ -70,7 +73,10 @@ class Monitor:
         """Read now and then what waits in the queues, while this worker works."""
         self._worker = worker
         if self.metrics is not None:
-            self._loop = Loop("figures of queues", self._read, worker.scheduler.committer.outage)
+            from perdure.client.queue_figures import queue_figures
+
+            read = partial(self._read, partial(queue_figures, worker.store))
+            self._loop = Loop("figures of queues", read, worker.scheduler.committer.outage)
             self._loop.start()
 
     async def close(self) -> None:
@@ -81,10 +87,9 @@ class Monitor:
         self._unregister()
         self._unregister = lambda: None
 
-    async def _read(self) -> float:
-        assert self._worker is not None
+    async def _read(self, figures: Callable[[], Awaitable[Sequence[QueueFigures]]]) -> float:
         rows: dict[str, list[float]] = {}
-        for one in sorted(await queue_figures(self._worker.store), key=attrgetter("waiting"), reverse=True):
+        for one in sorted(await figures(), key=attrgetter("waiting"), reverse=True):
             label = one.name if len(rows) < limits.METRIC_SERIES_RECORDS else OTHER
             row = rows.setdefault(label, [0, 0, 0, 0, 0])
             row[:] = (

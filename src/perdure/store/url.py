@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.clock import Computer
 from perdure.errors import DefinitionError, InvalidUrl
 from perdure.kernel.plain import shown
 from perdure.store.base import Store
-from perdure.store.sealed.codec import Codec
-from perdure.store.sealed.offload import Offload
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,19})://", re.IGNORECASE)
+if TYPE_CHECKING:
+    from perdure.store.sealed.codec import Codec
+    from perdure.store.sealed.offload import Offload
+
+_SCHEME = r"([a-z][a-z0-9+.-]{0,19})://"
 _CODEC = ("name", "hides", "required", "seal", "open", "former")
 _OFFLOAD = ("above", "grace", "put", "get", "old", "delete")
 
@@ -30,7 +33,7 @@ def store_for(url: str, machine: Computer) -> Store:
         from perdure.store.postgres.store import PostgresStore
 
         return PostgresStore(url, machine=machine)
-    known = _SCHEME.match(url)  # anything else may be a password
+    known = re.match(_SCHEME, url, re.IGNORECASE)  # anything else may be a password
     raise InvalidUrl(
         f"no store is known for a URL that begins {f'with {known[1]!r}' if known else 'like this one'}; "
         "use sqlite:///file.db or postgresql://user@host/database"

@@ -32,7 +32,7 @@ NICKNAMES: Mapping[str, str] = {
 }  # fmt: skip
 TIME_PARAMETER = "scheduled_at"
 """A workflow with a parameter of that name is given the instant of its occurrence."""
-_SINGLE = re.compile(r"\b(\w+)-\1/\d+")
+_SINGLE = r"\b(\w+)-\1/\d+"
 """A range of one value with a step, which the library reads as if it had no end."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST = 1_000
@@ -153,7 +153,7 @@ def _expression(cron: Any, zone: Any) -> str:
     try:
         if not 5 <= len(fields.split()) <= 6:
             raise ValueError(f"it has {len(fields.split())} fields")
-        if single := _SINGLE.search(fields):
+        if single := re.search(_SINGLE, fields):
             raise ValueError(f"the range {single[0]} has one value, and no step; write {single[1]}")
         soon = next(Timetable(cron=fields, zone=zone).after(0), None)
     except (CronSimError, ValueError) as error:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from perdure.client import validation
-from perdure.client.explaining.explanation import Explanation, explained
-from perdure.client.health import Health, health
 from perdure.client.parts import ClientParts
 from perdure.client.validation import ProcessId
+from perdure.store.base import Search
+
+if TYPE_CHECKING:
+    from perdure.client.explaining.explanation import Explanation
+    from perdure.client.finding.board import BoardLine
+    from perdure.client.finding.failures import FailureGroup
+    from perdure.client.health import Health
 
 
 class Explaining:
@@ -20,9 +27,35 @@ class Explaining:
         Nothing is changed: commands that it proposes are tried without writing. Raises ProcessNotFound, InvalidKey.
         """
         validation.outside_a_turn()
+        from perdure.client.explaining.explanation import explained
+
         return await explained(self.parts, await self.parts.row(validation.reference(process)))
 
     async def health(self) -> Health:
         """Look at the database, its workers, what nobody serves, queues, broken processes, recovery and the clock."""
         validation.outside_a_turn()
+        from perdure.client.health import health
+
         return await health(self.parts.store)
+
+    async def board(self, where: str = "", *, kind: str | None = None) -> list[BoardLine]:
+        """The unfinished processes by kind and by who moves them next, with how many are overdue. Raises InvalidInput.
+
+        Queued steps are among them. All are read, so that every count is right.
+        """
+        validation.outside_a_turn()
+        from perdure.client.finding.board import UNFINISHED, board
+
+        search = validation.search(Search(kind=kind, statuses=UNFINISHED, tasks=True))
+        return await board(self.parts.store, search, where)
+
+    async def failures(self, where: str = "", *, kind: str | None = None) -> list[FailureGroup]:
+        """The failed and broken processes in groups, each of one cause, the largest first; ``where`` narrows them.
+
+        What is broken or failed is read as a whole, so that every count is right. Raises InvalidInput.
+        """
+        validation.outside_a_turn()
+        from perdure.client.finding.failures import FAILED, grouped
+
+        search = validation.search(Search(kind=kind, statuses=FAILED, tasks=True))
+        return await grouped(self.parts.store, search, where)

@@ -6,15 +6,13 @@ import builtins
 import dis
 import inspect
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 _NOTHING = object()
 _TRANSPARENT = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "RESUME", "COPY_FREE_VARS"})
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class Meanings:
@@ -91,9 +89,17 @@ def cells_of(function: FunctionType) -> dict[str, Any]:
     return cells
 
 
+@cache
+def _not_the_users() -> tuple[str, ...]:
+    """How the paths of code begin that is not the user's own."""
+    import sysconfig
+
+    return (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, "<")
+
+
 def is_users(function: FunctionType) -> bool:
     """Whether a function is of the user's own code: not of the standard library, of a package, or of this one."""
-    return not (function.__code__.co_filename.startswith((*_LIBRARIES, "<")) or is_own(function))
+    return not (function.__code__.co_filename.startswith(_not_the_users()) or is_own(function))
 
 
 def is_own(function: FunctionType) -> bool:
