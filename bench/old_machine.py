@@ -23,7 +23,6 @@ def measure(seat: Seat, n: int) -> dict[str, Any]:
     """Make the old machine, then let W20 run. A peer has no old one: its rows are not ours to copy."""
     if seat.who.home:
         return seat.run("w20", SECONDS, n=n)
-    seat.prepare()
     real = min(REAL, n)
     seed = seat.run("seed_machine", SECONDS, n=real)
     age(seat, seed, n * TIMES // real)

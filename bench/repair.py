@@ -16,7 +16,6 @@ QUIET_SECONDS = 5.0
 
 def measure(seat: Seat, n: int) -> dict[str, Any]:
     """Clone them from one real failure, then do all that an operator does, with other processes started meanwhile."""
-    seat.prepare()
     backlog.fill(seat, backlog.WAITING, seat.run("seed_failed")["failed"], n - 1)
     answer = seat.run("w22_look", SECONDS, n=n)
     quiet = seat.run("w22_starts", SECONDS, lead=QUIET_SECONDS)

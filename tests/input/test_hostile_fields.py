@@ -34,7 +34,7 @@ AT_ONCE = 100
 WHOLE = os.environ.get("PERDURE_HOSTILE") == "all"
 SOME = STRINGS if WHOLE else tuple(text for number, text in enumerate(STRINGS) if number % 3)
 """Enough of them, for what takes a whole process for each."""
-ASKED = 1 if WHOLE else 4
+ASKED = 1 if WHOLE else 7
 """Of the ways to ask for something by a hostile name each string takes one in so many."""
 Said = dict[str, str]
 """What became of each string."""

@@ -15,7 +15,7 @@ from perdure.errors import DefinitionError, IllegalMove, InvalidInput, InvalidKe
 from perdure.store.base import Search
 from tests.schedules.reports import done, failing_report, long_report, report
 
-DAY, HOUR = 86_400, 3_600
+DAY, HOUR, MINUTE = 86_400, 3_600, 60
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 HOURLY = Schedule(every=HOUR)
 
@@ -107,12 +107,13 @@ async def test_up_to_their_limit_several_run_side_by_side() -> None:
 
 async def test_those_that_are_queued_begin_one_after_another_as_soon_as_the_one_before_has_ended() -> None:
     async with testing.engine(begins=MONDAY) as engine:
-        await engine.schedules.put("hourly", Schedule(every=HOUR, overlap="queue"), long_report, "x")
-        await engine.sleep(3 * HOUR + 1)
+        # While one waits, the schedule looks every 5 s whether the one before has ended: hours of that take long.
+        await engine.schedules.put("hourly", Schedule(every=MINUTE, overlap="queue"), long_report, "x")
+        await engine.sleep(3 * MINUTE + 1)
         assert len(done) == 1 and (await seen(engine)).waiting == 2
-        await told(engine, "hourly/2026-03-02T01:00:00Z")
+        await told(engine, "hourly/2026-03-02T00:01:00Z")
         await engine.sleep(10)
-        assert [at[11:16] for _, at in done] == ["01:00", "02:00"] and (await seen(engine)).waiting == 1
+        assert [at[11:16] for _, at in done] == ["00:01", "00:02"] and (await seen(engine)).waiting == 1
 
 
 async def test_the_oldest_is_asked_to_cancel_for_the_next_one() -> None:

@@ -1,7 +1,8 @@
 """A campaign of scenes: so many histories on so many cores, with a summary; what was never reached fails a long one.
 
 ``make sim`` and ``make sim-long`` call it: ``python -m tests.simulator.campaign COUNT=1000 CORES=2``; FROM=n begins
-at another seed. ``make sim SEED=17`` repeats one history, and shrinks it if it fails.
+at another seed. ``make sim SEED=17`` repeats one history, and shrinks it if it fails. Without a seed, ``make sim`` then
+plays the tests of the scenarios in their long forms.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from perdure.kernel.process import Process
 from perdure.kernel.retry import decode_attempt
 from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Cluster, Swarm, simulate
+from tests.simulator.form import seeds
 
 
 @workflow
@@ -28,7 +29,7 @@ async def thirty_seconds_back(cluster: Cluster) -> None:
 
 
 def test_timers_ring_in_time_although_the_clock_was_put_back_and_do_not_hammer_the_store() -> None:
-    for seed in range(5):
+    for seed in seeds(2, 5):
         history = simulate(thirty_seconds_back, seed, workflows=[nap], swarm=Swarm()).check()
         assert history.seconds < 5, "time goes on from where it was"
 
@@ -48,7 +49,7 @@ async def a_year_ahead_for_a_moment(cluster: Cluster) -> None:
 
 
 def test_a_clock_that_was_a_year_ahead_for_a_moment_stops_no_timer() -> None:
-    for seed in range(5):
+    for seed in seeds(2, 5):
         simulate(a_year_ahead_for_a_moment, seed, workflows=[nap], swarm=Swarm()).check()
 
 
@@ -69,7 +70,7 @@ async def asked_to_mend(cluster: Cluster) -> None:
 
 
 def test_the_stores_time_comes_back_into_step_when_a_person_asks_for_it() -> None:
-    for seed in range(5):
+    for seed in seeds(2, 5):
         assert simulate(asked_to_mend, seed, workflows=[nap], swarm=Swarm()).check().seconds < 90
 
 
@@ -86,7 +87,7 @@ async def everybody_lives(cluster: Cluster) -> None:
 
 
 def test_a_worker_that_carried_the_time_too_far_ends_nobody_by_it() -> None:
-    for seed in range(5):
+    for seed in seeds(2, 5):
         simulate(everybody_lives, seed, workflows=[nap], swarm=Swarm(nodes=3)).check()
 
 
@@ -133,7 +134,7 @@ async def set_back_before_it_changes_hands(cluster: Cluster) -> None:
 
 def test_a_retry_follows_its_failure_also_where_the_clock_was_set_back_and_another_worker_failed() -> None:
     swarm = Swarm(options=WorkerOptions(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=2.0))
-    for seed in range(5):
+    for seed in seeds(2, 5):
         simulate(set_back_before_it_changes_hands, seed, workflows=[slow_then_failing], swarm=swarm).check()
 
 
@@ -154,10 +155,10 @@ async def a_minute(cluster: Cluster) -> None:
 
 
 def test_a_timer_of_a_minute_is_no_later_than_one_of_a_second() -> None:
-    for seed in range(5):
+    for seed in seeds(2, 5):
         simulate(a_minute, seed, workflows=[nap], swarm=Swarm()).check()
 
 
 def test_timers_ring_when_the_clock_jumps_forward() -> None:
-    for seed in range(5):
+    for seed in seeds(2, 5):
         assert simulate(an_hour_forward, seed, workflows=[nap], swarm=Swarm()).check().seconds < 30

@@ -7,6 +7,7 @@ import pytest
 from perdure.testing.simulator import Swarm, simulate
 from tests.simulator import core_debounce
 from tests.simulator.core_debounce import issues
+from tests.simulator.form import seeds
 
 ROUGH = Swarm(
     nodes=3,
@@ -17,7 +18,6 @@ ROUGH = Swarm(
 )
 
 
-@pytest.mark.parametrize("first", range(0, 16, 8))
-def test_a_process_begins_once_with_the_last_start_whatever_happens(first: int) -> None:
-    for seed in range(first, first + 8):
-        simulate(issues, seed, workflows=[core_debounce], swarm=ROUGH if seed % 2 else None).check()
+@pytest.mark.parametrize("seed", seeds(4, 16))
+def test_a_process_begins_once_with_the_last_start_whatever_happens(seed: int) -> None:
+    simulate(issues, seed, workflows=[core_debounce], swarm=ROUGH if seed % 2 else None).check()

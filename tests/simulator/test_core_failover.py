@@ -13,6 +13,12 @@ from perdure.kernel.process import Process, Status
 from perdure.store.failover import Lineage
 from perdure.testing.simulator import Cluster, History, Swarm, simulate
 from tests.simulator.core_failover import failing_over, payment
+from tests.simulator.form import enough
+
+MET = {
+    "a process was set back", "a process that was set back was held", "a process was lost and started again",
+}  # fmt: skip
+"""What must have happened in some of its histories."""
 
 
 def history(seed: int) -> History:
@@ -23,9 +29,9 @@ def test_what_a_fail_over_loses_is_told_and_held_and_all_ends_well() -> None:
     probes: Counter[str] = Counter()
     for seed in range(15):
         probes += history(seed).check().probes
-    assert probes.keys() >= {
-        "a process was set back", "a process that was set back was held", "a process was lost and started again",
-    }  # fmt: skip
+        if enough(seed, 5) and probes.keys() >= MET:
+            break
+    assert probes.keys() >= MET
 
 
 def test_a_claim_waits_although_another_connection_has_met_the_new_server_first() -> None:

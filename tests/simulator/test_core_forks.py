@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perdure.testing.simulator import History, Swarm, simulate
 from tests.simulator.core_forks import errand, forks
+from tests.simulator.form import seeds
 
 ROUGH = Swarm(
     nodes=2,
@@ -20,7 +21,7 @@ def history(seed: int, swarm: Swarm | None = None) -> History:
 
 
 def test_a_key_has_one_fork_and_both_end_whatever_happens() -> None:
-    for seed in range(16):
+    for seed in seeds(5, 16):
         history(seed, ROUGH if seed % 2 else None).check()
 
 

@@ -17,6 +17,7 @@ from perdure.store.sqlite.file import SqliteFile
 from perdure.testing.simulator import Cluster, Escape, History, Swarm, database, simulate
 from perdure.turns.loop import TurnLoop
 from tests.simulator.core_pairs import calls, pair, ten_pairs
+from tests.simulator.form import seeds
 
 
 def history(seed: int) -> History:
@@ -24,7 +25,7 @@ def history(seed: int) -> History:
     return simulate(ten_pairs, seed, workflows=[pair])
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(6, 25))
 def test_ten_processes_end_well_whatever_happens_to_two_workers(seed: int) -> None:
     history(seed).check()
 
@@ -37,7 +38,7 @@ def test_in_calm_weather_every_step_is_called_once() -> None:
 
 
 def test_a_seed_and_its_recorded_choices_give_the_same_history_to_the_byte() -> None:
-    for seed in range(5):
+    for seed in seeds(2, 5):
         first, second = history(seed), history(seed)
         repeated = simulate(ten_pairs, seed, workflows=[pair], choices=first.choices)
         assert list(first.log.lines()) == list(second.log.lines()) == list(repeated.log.lines())
@@ -47,7 +48,7 @@ def test_a_seed_and_its_recorded_choices_give_the_same_history_to_the_byte() -> 
 def test_the_same_seed_gives_the_same_history_under_three_hash_seeds() -> None:
     code = (
         "from perdure.testing.simulator import simulate; from tests.simulator.core_pairs import pair, ten_pairs; "
-        "print([simulate(ten_pairs, seed, workflows=[pair]).digest() for seed in range(6)])"
+        f"print([simulate(ten_pairs, seed, workflows=[pair]).digest() for seed in {seeds(2, 6)!r}])"
     )
     told = set()
     for seed in ("1", "2", "3"):
@@ -108,7 +109,7 @@ def test_a_history_that_turns_in_a_circle_ends_although_its_time_goes_on(pause: 
 
 def test_a_history_that_waits_for_minutes_with_its_workers_idle_is_no_circle() -> None:
     async def waiting(cluster: Cluster) -> None:
-        await asyncio.sleep(300.0)
+        await asyncio.sleep(120.0)
 
     simulate(waiting, workflows=[pair], swarm=Swarm(nodes=4)).check()
 

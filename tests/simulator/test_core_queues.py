@@ -11,14 +11,15 @@ from perdure.kernel.queue import Queue
 from perdure.testing.simulator import simulate
 from perdure.testing.simulator.charge import Charges
 from tests.simulator import core_queues
+from tests.simulator.form import seeds
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(6, 30))
 def test_no_more_of_a_queue_runs_than_its_limit_in_any_weather(seed: int) -> None:
     simulate(core_queues.limited_queue, seed, workflows=[core_queues]).check()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(4, 20))
 def test_a_customer_with_many_wishes_does_not_keep_others_waiting_at_a_till_with_one_place(seed: int) -> None:
     simulate(core_queues.one_till, seed, workflows=[core_queues]).check()
 

@@ -11,6 +11,7 @@ from perdure.store.step_transaction import StepTransactionAnswer
 from perdure.testing.simulator import History, Swarm, simulate
 from perdure.testing.simulator.step_transaction import SimStepTransaction
 from tests.simulator.core_step_transactions import postings, transactions
+from tests.simulator.form import enough
 
 ROUGH = Swarm(
     nodes=2,
@@ -33,7 +34,7 @@ def test_effect_and_result_are_there_together_or_neither_whatever_happens() -> N
     for seed in range(40):
         told = history(seed, ROUGH if seed % 2 else None).check().log.entries()
         met.update(text for _, _, text in told if text.startswith("! keep: "))
-        if seed >= 9 and met.keys() >= FAILED:
+        if enough(seed, 4) and met.keys() >= FAILED:
             break
     assert met.keys() >= FAILED
 

@@ -6,14 +6,15 @@ from collections import Counter
 
 from perdure.testing.simulator import Swarm, simulate
 from tests.simulator import core_damage, core_upgrade
+from tests.simulator.form import WHOLE, enough, seeds
 
 
 def test_a_row_that_is_damaged_while_workers_run_hurts_only_its_own_process_in_any_weather() -> None:
     probes: Counter[str] = Counter()
-    for seed in (*range(32), 54):  # the last three damage what a worker has in memory
+    for seed in (*seeds(10, 32), 54):  # the last one damages what a worker has in memory
         probes += simulate(core_damage.damaging, seed, workflows=[core_damage]).check().probes
-    assert probes["a damaged process was parked"] > 20
-    assert probes["a process that was damaged in nobody's hand was parked"] > 10
+    assert probes["a damaged process was parked"] > (20 if WHOLE else 5)
+    assert probes["a process that was damaged in nobody's hand was parked"] > (10 if WHOLE else 2)
     assert probes["a damaged process ended from memory"] > 0
 
 
@@ -21,11 +22,13 @@ def test_old_and_newer_workers_bring_everything_to_its_end_together_in_any_weath
     probes: Counter[str] = Counter()
     for seed in range(40):
         probes += simulate(core_upgrade.rolling, seed, workflows=[core_upgrade]).check().probes
-    assert probes["a newer worker wrote an unknown type"] > 50
+        if enough(seed, 10) and probes["a process was left to newer workers"] > 5:
+            break
+    assert probes["a newer worker wrote an unknown type"] > (50 if WHOLE else 10)
     assert probes["a process was left to newer workers"] > 5
 
 
 def test_what_an_old_worker_leaves_to_newer_ones_it_does_not_take_again_before_them() -> None:
-    for seed in range(10):
+    for seed in seeds(3, 10):
         history = simulate(core_upgrade.rolling, seed, workflows=[core_upgrade], swarm=Swarm(nodes=3)).check()
         assert history.seconds < 60

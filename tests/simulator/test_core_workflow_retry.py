@@ -7,11 +7,11 @@ import pytest
 from perdure.testing.simulator import Swarm, simulate
 from tests.simulator import core_workflow_retry
 from tests.simulator.core_workflow_retry import errands
+from tests.simulator.form import seeds
 
 ROUGH = Swarm(nodes=3, latencies=(0.0005, 0.05), blows={"kill": 0.1, "pause": 0.1, "stop": 0.05}, storm_seconds=10.0)
 
 
-@pytest.mark.parametrize("first", range(0, 12, 6))
-def test_a_workflow_is_tried_as_often_as_its_policy_says_whatever_happens(first: int) -> None:
-    for seed in range(first, first + 6):
-        simulate(errands, seed, workflows=[core_workflow_retry], swarm=ROUGH if seed % 2 else None).check()
+@pytest.mark.parametrize("seed", seeds(4, 12))
+def test_a_workflow_is_tried_as_often_as_its_policy_says_whatever_happens(seed: int) -> None:
+    simulate(errands, seed, workflows=[core_workflow_retry], swarm=ROUGH if seed % 2 else None).check()

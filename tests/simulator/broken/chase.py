@@ -67,14 +67,14 @@ def _hunted(defect: Defect, *words: str) -> Found:
 
 
 def tested(defect: Defect) -> Found:
-    """Run the ordinary test that is to notice a defect; its failure is what we hope for."""
+    """Run the ordinary test that is to notice a defect, in its long form; its failure is what we hope for."""
     noticed = Found(len(defect.tests), law=", ".join(defect.tests))
     with tempfile.TemporaryDirectory() as folder:
         path = plant(defect, Path(folder))
         pytest = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "-o", f"pythonpath={path} ."]
         test = subprocess.Popen(
             [*pytest, *defect.tests],
-            env={**os.environ, "PYTHONPATH": str(path)},
+            env={**os.environ, "PYTHONPATH": str(path), "PERDURE_HISTORIES": "all"},
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

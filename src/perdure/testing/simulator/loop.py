@@ -109,21 +109,24 @@ class SimLoop(_Base):
 
     def _once(self) -> None:
         """Call one thing that is ready, or let time jump to the next timer."""
-        found: list[Life] = []
+        found: list[tuple[int, Life]] = []
         for life in self.lives:
             ready = life.ready
-            while ready and ready[0].gone:
-                ready.popleft()
-            if ready and not life.paused:
-                found.append(life)
+            while ready:
+                if ready[0].gone:
+                    ready.popleft()
+                    continue
+                if not life.paused:
+                    found.append((ready[0].number, life))
+                break
         if not found:
             self._jump()
             return
         if len(found) > 1:
-            found.sort(key=_first_number)
-            chosen = found[self.choices.draw(len(found), "next")]
+            found.sort()  # no two have the same number
+            chosen = found[self.choices.draw(len(found), "next")][1]
         else:
-            chosen = found[0]
+            chosen = found[0][1]
         handle = chosen.ready.popleft()
         self.calls += 1
         if self.calls > self._patience:
@@ -223,7 +226,13 @@ class SimLoop(_Base):
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Handle:
         """Call it after so many seconds of its life's clock."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        if context is not None:
+            return self.call_at(self.time() + delay, callback, *args, context=context)
+        life = LIFE.get(self.world)
+        when = life.start + self.now * life.rate + delay
+        handle = self._at((when - life.start) / life.rate, callback, args, copy_context(), life)
+        handle.until = when
+        return handle
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Handle:
         """Call it at a time of its life's clock."""
@@ -275,9 +284,8 @@ class SimLoop(_Base):
         """Take that back."""
         return self.current().signals.pop(sig, None) is not None
 
-    def get_debug(self) -> bool:
-        """False: there are no slow callbacks to report."""
-        return False
+    get_debug = staticmethod(bool)
+    """False: there are no slow callbacks to report. Every future and task asks: a builtin costs no frame."""
 
     def set_debug(self, enabled: bool) -> None:
         """Ignored."""
@@ -317,10 +325,6 @@ class SimLoop(_Base):
             self.fail(error)
         elif not self._closed:
             self.troubles.append(context)
-
-
-def _first_number(life: Life) -> int:
-    return life.ready[0].number
 
 
 def _dropped(generator: Any) -> None:

@@ -100,18 +100,19 @@ class Monitor:
             return
         connection.raw.execute("DELETE FROM touched")
         connection.raw.commit()
+        mark: int = connection.one("clock_mark")[0]
         try:
-            taken = [self._touched(connection, life, door, process, altered) for process, altered in touched]
-            self._taken(connection, [one for one in taken if one is not None])
+            taken = [self._touched(connection, life, door, process, altered, mark) for process, altered in touched]
+            self._taken(connection, [one for one in taken if one is not None], mark)
             if self.stillness is not None:
-                self.stillness.look(connection.one("clock_mark")[0])
+                self.stillness.look(mark)
             if self.movers is not None:
-                self.movers.look(connection.one("clock_mark")[0])
+                self.movers.look(mark)
         except Violation as violation:
             self.loop.fail(violation)
 
     def _touched(
-        self, connection: Connection, life: Life, door: str, id: bytes, altered: int
+        self, connection: Connection, life: Life, door: str, id: bytes, altered: int, mark: int
     ) -> tuple[Process, bool] | None:
         """Check one process; if a worker has taken it the answer is the row, and whether it was taken over."""
         before = self.known.get(id)
@@ -136,7 +137,6 @@ class Monitor:
             self.loop.gone_on()
         if was is None or was.version != process.version or fresh:
             self.moves, self.moved_at = self.moves + 1, self.loop.now
-        mark = connection.one("clock_mark")[0]
         self._timekeeper.written(process, mark)
         taken = process.owner is not None and (was is None or was.owner != process.owner)
         worker = _worker(connection, process.owner) if taken else None
@@ -162,7 +162,7 @@ class Monitor:
             raise self.violation("one_owner", process, "it was taken by an incarnation that has ended")
         return process, was is not None and was.owner is not None
 
-    def _taken(self, connection: Connection, taken: Sequence[tuple[Process, bool]]) -> None:
+    def _taken(self, connection: Connection, taken: Sequence[tuple[Process, bool]], now: int) -> None:
         """These were taken, or taken over: if they are tasks, their queues keep their limits."""
         fresh: dict[str, list[Process]] = {}
         for process, over_taken in taken:
@@ -170,7 +170,6 @@ class Monitor:
                 fresh.setdefault(process.kind, []).extend(() if over_taken else (process,))
         if not fresh:
             return
-        now = connection.one("clock_mark")[0]
         for queue in read(connection, Queue):
             kind = QUEUE_MARK + queue.name
             if kind in fresh:

@@ -23,23 +23,37 @@ FILES = 4
 
 def serve(channel: socket.socket) -> tuple[list[int], bytes]:
     """Fork a cell for each order; returns only in cells, with files and order. It ends when the worker hangs up."""
+    front_door = sys.modules["perdure"]
+    for name in front_door.__all__:
+        getattr(front_door, name)  # what applications import is there, also what the library would import late
     gc.freeze()  # else the collector would write into what the cells share
     while True:
-        head, files, flags, _ = socket.recv_fds(channel, NUMBER_BYTES, FILES)
-        if not head or flags & socket.MSG_CTRUNC:  # in want of descriptors it has lost some: a new server has them all
-            os._exit(0)
-        number = int.from_bytes(head + exactly(channel, NUMBER_BYTES - len(head)), "big")
-        if not files:
-            answer = _reaped(number)
-        else:
-            order = exactly(channel, number)
-            answer = _forked()
-            if answer == 0:
-                channel.close()
-                return files, order
-            for file in files:
-                os.close(file)
-        channel.sendall(answer.to_bytes(NUMBER_BYTES, "big", signed=True))
+        with suppress(ConnectionError):
+            cell = _ordered(channel)
+            if cell is None:
+                continue
+            channel.close()
+            return cell
+        os._exit(0)
+
+
+def _ordered(channel: socket.socket) -> tuple[list[int], bytes] | None:
+    """Carry out the next order; in a cell that was forked for it, what was ordered. ConnectionError: no more orders."""
+    head, files, flags, _ = socket.recv_fds(channel, NUMBER_BYTES, FILES)
+    if not head or flags & socket.MSG_CTRUNC:  # in want of descriptors it has lost some: a new server has them all
+        raise ConnectionError
+    number = int.from_bytes(head + exactly(channel, NUMBER_BYTES - len(head)), "big")
+    if not files:
+        answer = _reaped(number)
+    else:
+        order = exactly(channel, number)
+        answer = _forked()
+        if answer == 0:
+            return files, order
+        for file in files:
+            os.close(file)
+    channel.sendall(answer.to_bytes(NUMBER_BYTES, "big", signed=True))
+    return None
 
 
 def _reaped(pid: int) -> int:
