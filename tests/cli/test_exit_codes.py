@@ -60,6 +60,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "breaker": ("breaker", "ls"),
     "leader": ("leader", "ls"),
     "outage": ("outage", "ls"),
+    "search": ("search", "ls"),
     "stream": ("stream", "ls"),
     "recovery": ("recovery",),
     "clock": ("clock",),

@@ -44,7 +44,18 @@ ALLOWED = {
 ALLOWED |= {
     f"client/groups.py {group}": "a program uses these verbs for the first time"
     for group in (
-        *("queues", "recovery", "breakers", "outages", "leaders", "clock", "streams", "schedules", "operations"),
+        *(
+            "queues",
+            "recovery",
+            "breakers",
+            "outages",
+            "searches",
+            "leaders",
+            "clock",
+            "streams",
+            "schedules",
+            "operations",
+        ),
         *("checks", "archive", "reply_addresses"),
     )
 }
