@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,25 +27,33 @@ def postgres_url(cleared_url: str) -> str:
 
 
 @pytest.fixture
-def terminal(store_url: str) -> Terminal:
+def terminal(store_url: str, migrated_file: Path) -> Terminal:
     """A terminal on a fresh store of each kind in turn."""
-    return ready(store_url)
+    return on_copy(migrated_file, store_url) if store_url.startswith("sqlite") else Terminal(store_url)
 
 
 @pytest.fixture
-def sqlite_terminal(sqlite_url: str) -> Terminal:
+def sqlite_terminal(sqlite_url: str, migrated_file: Path) -> Terminal:
     """A terminal on a fresh SQLite file."""
-    return ready(sqlite_url)
+    return on_copy(migrated_file, sqlite_url)
 
 
-def ready(url: str) -> Terminal:
-    """A terminal on a database that is made ready, as by `perdure migrate`."""
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file as `perdure migrate` leaves it: a test has a copy of it, and need not make one."""
+    file = tmp_path_factory.mktemp("migrated") / "perdure.db"
 
     async def make() -> None:
-        async with Engine(url, migrate=True):
+        async with Engine(f"sqlite:///{file}", migrate=True):
             pass
 
     asyncio.run(make())
+    return file
+
+
+def on_copy(file: Path, url: str) -> Terminal:
+    """A terminal on a copy of a SQLite file that nobody uses."""
+    shutil.copyfile(file, url.removeprefix("sqlite:///"))
     return Terminal(url)
 
 
@@ -54,13 +64,19 @@ def working(request: pytest.FixtureRequest) -> Working:
     url = request.getfixturevalue(name).url
 
     def work(doing: Doing) -> Any:
-        async def run() -> Any:
-            async with Engine(url, work=True, registry=Registry(till, purse), options=PACE) as engine:
-                return await doing(engine)
-
-        return asyncio.run(run())
+        return at_work(url, doing)
 
     return work
+
+
+def at_work(url: str, doing: Doing) -> Any:
+    """What comes of doing this with an engine that works on the till's processes."""
+
+    async def run() -> Any:
+        async with Engine(url, work=True, registry=Registry(till, purse), options=PACE) as engine:
+            return await doing(engine)
+
+    return asyncio.run(run())
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.cli.app import run
+from tests.prepared import prepared as python
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 30.0
@@ -55,20 +56,23 @@ class Terminal:
             code = run(words)
         return Said(code, out.getvalue(), err.getvalue())
 
-    def program(self, *words: str, **environment: str) -> Program:
-        """Start the program as an OS process."""
-        return Program([sys.executable, "-m", "perdure", *words], {"PERDURE_URL": self.url, **environment})
+    def program(self, *words: str, prepared: bool = True, **environment: str) -> Program:
+        """Start the program as an OS process, unless it is ``prepared`` with a start of its own."""
+        return Program(["-m", "perdure", *words], {"PERDURE_URL": self.url, **environment}, prepared=prepared)
 
 
 class Program:
     """A running program, and every line that it has written."""
 
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, words: list[str], environment: dict[str, str], *, prepared: bool = True) -> None:
+        """Start ``python`` with these words, forked from the prepared one or as a person would."""
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        self.process = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": path, **environment}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        whole = {**os.environ, "PYTHONPATH": path, **environment}
+        said, say = os.pipe()
+        with open(os.devnull) as nothing, open(say, "wb"):
+            streams = (nothing.fileno(), say, say)
+            self.process = python().start(words, whole, streams) if prepared else _started(words, whole, streams)
+        self._said = open(said)  # noqa: SIM115 (closed when it has ended)
         self.lines: list[str] = []
         self.ended = False
         self._changed = threading.Condition()
@@ -76,8 +80,7 @@ class Program:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._said:
             with self._changed:
                 self.lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
@@ -108,8 +111,7 @@ class Program:
         """Wait for its end; the answer is its exit code."""
         code = self.process.wait(PATIENCE_SECONDS)
         self._reader.join(PATIENCE_SECONDS)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self._said.close()
         return code
 
     def end(self) -> None:
@@ -119,3 +121,11 @@ class Program:
         except ProcessLookupError:
             pass
         self.wait()
+
+
+def _started(words: list[str], environment: dict[str, str], streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+    """Python itself."""
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        [sys.executable, *words], env=environment, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+    )

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from perdure.cli.app import run, whole_app
+from perdure.cli.app import whole_app
+from tests.cli.terminal import Terminal
+
+
+@cache
+def script_of(shell: str) -> str:
+    """What the command prints for a shell: it takes half a second to write."""
+    said = Terminal("").bare("completion", shell)
+    assert said.code == 0
+    return said.out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_each_shell_knows_every_command_and_its_options(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["completion", shell]) == 0
-    script = capsys.readouterr().out
+def test_the_script_of_each_shell_knows_every_command_and_its_options(shell: str) -> None:
+    script = script_of(shell)
     options = ["roots", "utc", "attribute", "share-concurrency", "catch-up"]
     assert [word for word in [*whole_app(), *options] if word.lstrip("-") not in script] == []
 
@@ -30,12 +37,9 @@ def test_the_script_of_each_shell_knows_every_command_and_its_options(
         (["perdure", "completion", "f"], {"fish"}),
     ],
 )
-def test_bash_completes_commands_options_and_choices(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: list[str], completed: set[str]
-) -> None:
-    assert run(["completion", "bash"]) == 0
+def test_bash_completes_commands_options_and_choices(tmp_path: Path, typed: list[str], completed: set[str]) -> None:
     script = tmp_path / "perdure.bash"
-    script.write_text(capsys.readouterr().out)
+    script.write_text(script_of("bash"))
     line = f"COMP_WORDS=({' '.join(typed)}); COMP_CWORD={len(typed) - 1}"
     asked = f'source {script}; {line}; _perdure; echo "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from perdure.cli import exit_code
 from perdure.cli.app import whole_app
 from perdure.errors import InvalidInput, KeyConflict, PayloadError, ProcessBroken, UnreadablePayload
 from tests.cli import till
-from tests.cli.conftest import Working
+from tests.cli.conftest import at_work, on_copy
 from tests.cli.purse import Purse
 from tests.cli.terminal import ROOT, Program, Terminal
 from tests.house.page import rows
@@ -88,9 +88,9 @@ def verbs() -> list[str]:
     return [name for name in whole_app() if not name.startswith("-")]
 
 
-@pytest.fixture
-def filled(sqlite_terminal: Terminal, working: Working) -> Terminal:
-    """A terminal on a database with a process in each state that a command wants."""
+@pytest.fixture(scope="module")
+def filled_file(migrated_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with a process in each state that a command wants."""
 
     async def fill(engine: Engine) -> None:
         await engine.start(till.approval.options(key="waits"), "A-1")
@@ -106,8 +106,15 @@ def filled(sqlite_terminal: Terminal, working: Working) -> Terminal:
         with pytest.raises(ProcessBroken):
             await torn.result(10)
 
-    working(fill)
-    return sqlite_terminal
+    file = tmp_path_factory.mktemp("filled") / "perdure.db"
+    at_work(on_copy(migrated_file, f"sqlite:///{file}").url, fill)
+    return file
+
+
+@pytest.fixture
+def filled(filled_file: Path, sqlite_url: str) -> Terminal:
+    """A terminal on a copy of that file."""
+    return on_copy(filled_file, sqlite_url)
 
 
 @pytest.mark.parametrize("verb", sorted(set(verbs()) - SERVES - JUDGES - {"call"}))
@@ -132,9 +139,9 @@ def test_every_command_that_cannot_be_done_ends_with_1(verb: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("verb", sorted(verbs()))
-def test_every_command_that_is_used_wrongly_ends_with_2(sqlite_terminal: Terminal, verb: str) -> None:
+def test_every_command_that_is_used_wrongly_ends_with_2(verb: str) -> None:
     for words in ((verb, "--colour"), (verb, *["too"] * 9, "--many")):
-        said = sqlite_terminal.bare(*words)
+        said = Terminal(NOWHERE).bare(*words)
         assert said.code == exit_code.USAGE, words
         assert said.err.startswith("perdure: ") and "--help" in said.err
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from perdure import limits
+from perdure.errors import InvalidInput
 from tests.cli import till
 from tests.cli.terminal import ROOT, Program, Terminal
 
@@ -66,6 +70,13 @@ def test_a_module_of_codecs_that_is_none_is_refused_with_what_to_do(
     assert said.code == (1 if told else 0) and told in said.err
 
 
+@pytest.mark.parametrize("odd", ["abc", "-1", "0", "1e9", "٣", "9" * 30])
+def test_a_limit_in_the_environment_that_is_no_number_is_refused(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_PAYLOAD_BYTES", odd)
+    with pytest.raises(InvalidInput, match=re.escape(f"PERDURE_PAYLOAD_BYTES is {odd!r}. Give a whole number")):
+        runpy.run_path(limits.__file__)
+
+
 def test_the_limit_of_a_payload_can_be_raised_only_with_an_offload(sqlite_url: str, seal: Path) -> None:
     program = (
         "import asyncio, perdure\n"
@@ -85,7 +96,6 @@ def test_the_limit_of_a_payload_can_be_raised_only_with_an_offload(sqlite_url: s
         )  # fmt: skip
 
     assert "PayloadTooLarge" in run().stderr
-    for odd in ("abc", "-1", "0", "1e9", "٣", "9" * 30):
-        assert f"PERDURE_PAYLOAD_BYTES is {odd!r}. Give a whole number" in run(PERDURE_PAYLOAD_BYTES=odd).stderr
+    assert "PERDURE_PAYLOAD_BYTES is 'abc'. Give a whole number" in run(PERDURE_PAYLOAD_BYTES="abc").stderr
     assert "Give the engine an offload" in run(PERDURE_PAYLOAD_BYTES="8000000", PERDURE_SEAL="").stderr
     assert run(PERDURE_PAYLOAD_BYTES="8000000").stdout == "2000000\n"

@@ -6,7 +6,6 @@ import io
 import os
 import pty
 import subprocess
-import sys
 import termios
 
 import pytest
@@ -15,12 +14,14 @@ from rich.console import Console
 
 from perdure import Engine, Schedule
 from perdure.cli.app import run, whole_app
+from perdure.cli.output import harmless
 from perdure.cli.plain_output import fitted
 from perdure.cli.rows import Rows
 from tests.cli import till
 from tests.cli.conftest import Working
 from tests.cli.terminal import ROOT, Said, Terminal
 from tests.cli.test_hostile import SHORT, check, fill
+from tests.prepared import prepared
 
 COLUMNS = 80
 LONG = "a-key-that-somebody-has-made-of-many-words-because-keys-may-be-long"
@@ -100,6 +101,18 @@ def test_a_row_leaves_no_empty_line_where_it_has_nothing_to_say() -> None:
     assert lines == ["process", "what it says", "x" * 60, "y", "z" * 30]
 
 
+def test_what_has_no_width_is_shown_too_and_what_divides_lines_elsewhere_divides_none_here() -> None:
+    table = Rows("process", "key", "what it says")
+    table.add("x\x1ey", "\x80", "a\u2028b")
+    console = Console(width=COLUMNS, file=io.StringIO(), color_system=None)
+    with console.capture() as captured:
+        console.print(harmless(table))
+    assert [line.split() for line in captured.get().splitlines()] == [
+        ["process", "key", "what", "it", "says"],
+        ["x\\x1ey", "\\x80", "a\\u2028b"],
+    ]
+
+
 def test_short_rows_stay_in_one_line_each(terminal: Terminal) -> None:
     assert terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1").code == 0
     assert on_screen(terminal, "queue", "block", "bank").out.splitlines()[0].split() == [
@@ -132,7 +145,7 @@ def test_a_real_terminal_gets_lines_of_its_width(sqlite_terminal: Terminal) -> N
     termios.tcsetwinsize(theirs, (24, COLUMNS))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     subprocess.run(
-        [sys.executable, "-m", "perdure", "ps", "--url", sqlite_terminal.url], check=True,
+        [*prepared().command, "-m", "perdure", "ps", "--url", sqlite_terminal.url], check=True,
         stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
     os.close(theirs)

@@ -75,7 +75,7 @@ def wait_until_gone(pid: int) -> None:
 
 
 def test_a_worker_runs_what_a_client_has_started(terminal: Terminal, programs: list[Program], tmp_path: Path) -> None:
-    worker = run(terminal, programs, TILL, "--json")
+    programs.append(worker := terminal.program("worker", TILL, "--json", prepared=False))
     worker.line_with('"event":"started"')
     pid = hold_in(terminal, tmp_path)
     assert pid == worker.process.pid  # no parent: the worker took the place of its starter

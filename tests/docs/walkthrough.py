@@ -19,14 +19,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import iscoroutine
 from pathlib import Path
 from typing import Any
 
-from tests.docs.prepared import prepared
+from tests.prepared import prepared
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
@@ -69,35 +67,25 @@ class Walkthrough:
         """Do everything that the page says."""
         sys.path.insert(0, str(self.folder))
         try:
-            found = blocks(self.page)
-            with self._prepared() if any(block.language == "console" for block in found) else nullcontext():
-                for block in found:
-                    if block.language in ("python", "toml"):
-                        self._python(block)
-                    elif block.language == "console":
-                        self._console(block)
+            for block in blocks(self.page):
+                if block.language in ("python", "toml"):
+                    self._python(block)
+                elif block.language == "console":
+                    self._console(block)
         finally:
+            for terminal, _ in self.terminals:
+                self._end(terminal)
             sys.path.remove(str(self.folder))
             for name in [name for name, module in sys.modules.items() if self._is_ours(module)]:
                 del sys.modules[name]
-
-    @contextmanager
-    def _prepared(self) -> Iterator[None]:
-        """While inside, commands can be given; at the end no terminal is left."""
-        with prepared(self.programs, self.environment) as command:
-            self._program("perdure", command)
-            try:
-                yield
-            finally:
-                for terminal, _ in self.terminals:
-                    self._end(terminal)
 
     def _is_ours(self, module: object) -> bool:
         return str(getattr(module, "__file__", None) or "").startswith(str(self.folder))
 
     def _environment(self) -> dict[str, str]:
         self.programs.mkdir()
-        self._program("python", python := shlex.quote(sys.executable))
+        self._program("python", python := shlex.join(prepared().command))
+        self._program("perdure", f"{python} -m perdure")
         self._program("pytest", f"{python} -m pytest")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
         return kept | {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.prepared import prepared
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +23,7 @@ def example() -> Example:
     def run(name: str, *words: str) -> list[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         done = subprocess.run(
-            [sys.executable, "-m", f"examples.{name}", *words],
+            [*prepared().command, "-m", f"examples.{name}", *words],
             env=environment | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
             cwd=ROOT, capture_output=True, text=True, timeout=60,
         )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -47,10 +46,10 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Each application in turn, and its worker."""
     folder = tmp_path_factory.mktemp(request.param)
     environment = {"PERDURE_URL": f"sqlite:///{folder}/shop.db", "XDG_RUNTIME_DIR": str(folder)}
-    programs = [worker := Program([sys.executable, "-m", "perdure", "worker", "examples.web.orders"], environment)]
+    programs = [worker := Program(["-m", "perdure", "worker", "examples.web.orders"], environment)]
     try:
         worker.line_with(" hosts web.order")  # it has made the database, without which no server starts
-        programs.append(server := Program([sys.executable, "-m", *SERVERS[request.param]], environment))
+        programs.append(server := Program(["-m", *SERVERS[request.param]], environment))
         address = re.search(r"http://[\d.]+:\d+", server.line_with("http://127.0.0.1:"))
         assert address is not None
         yield Site(address[0])

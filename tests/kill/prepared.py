@@ -33,6 +33,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 IMPORTED = (
     "perdure.cli.app",
     "perdure.cli.worker",
+    "perdure.runtime.worker",
     "perdure.store.postgres.store",
     "perdure.store.sqlite.store",
     "perdure.testing.faults",

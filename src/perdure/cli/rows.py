@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -31,16 +33,14 @@ class Rows:
         self.rows.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = [max(map(_width, cells)) for cells in zip(self.headings, *self.rows, strict=True)]
+        every = [self.headings, *self.rows]
+        widths = [max(map(_width, cells)) for cells in zip(*every, strict=True)]
         lines = _lines(widths, options.max_width)
-        if len(lines) == 1:
-            yield _line([self.headings, *self.rows], widths, lines[0])
-            return
-        for row in (self.headings, *self.rows):
-            yield _line([row], widths, lines[0])
+        for row in every:
+            yield from _line(console, row, widths, lines[0], options.max_width)
             for line in lines[1:]:
                 if any(row[column].plain for column in line):
-                    yield Padding(_line([row], widths, line), (0, 0, 0, INDENT), expand=False)
+                    yield from _line(console, row, widths, line, options.max_width, INDENT)
 
 
 def _width(cell: Text) -> int:
@@ -61,12 +61,35 @@ def _lines(widths: Sequence[int], room: int) -> list[list[int]]:
     return lines
 
 
-def _line(rows: Sequence[Sequence[Text]], widths: Sequence[int], columns: Sequence[int]) -> Table:
-    """Some columns of the rows, side by side; the last of them takes the room that is left."""
+def _line(
+    console: Console, row: Sequence[Text], widths: Sequence[int], columns: Sequence[int], room: int, indent: int = 0
+) -> RenderResult:
+    """Some columns of a row, side by side; the last of them takes the room that is left."""
+    *others, last = columns
+    cells = [row[column] for column in columns]
+    left = room - indent - sum(widths[column] + GAP for column in others)
+    if _width(row[last]) <= left and all(map(_simple, cells)):
+        yield from _written(console, cells, [widths[column] for column in others], indent)
+        return
     grid = Table.grid(padding=(0, GAP, 0, 0))
     for column in columns:
-        last = column == columns[-1]
-        grid.add_column(overflow="fold", no_wrap=not last, min_width=None if last else widths[column])
-    for row in rows:
-        grid.add_row(*(row[column] for column in columns))
-    return grid
+        grid.add_column(overflow="fold", no_wrap=column != last, min_width=None if column == last else widths[column])
+    grid.add_row(*cells)
+    yield Padding(grid, (0, 0, 0, indent), expand=False) if indent else grid
+
+
+def _simple(cell: Text) -> bool:
+    """Whether it is shown as it is, in one style."""
+    return not cell.spans and "\t" not in cell.plain
+
+
+def _written(console: Console, cells: Sequence[Text], widths: Sequence[int], indent: int) -> Iterator[Segment]:
+    """A row whose cells need not be wrapped: Rich would take many times as long to measure and divide each."""
+    styles = [console.get_style(cell.style) if cell.style else None for cell in cells]
+    for line in zip_longest(*(cell.plain.split("\n") for cell in cells), fillvalue=""):
+        yield Segment(" " * indent)
+        for told, style, width in zip(line, styles, widths, strict=False):
+            yield Segment(told, style)
+            yield Segment(" " * (width - cell_len(told) + GAP))
+        yield Segment(line[-1], styles[-1])
+        yield Segment.line()
