@@ -81,7 +81,7 @@ def counted() -> Iterator[Count]:
     count, home = Count(), str(PACKAGE)
 
     def each(frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "opcode":  # no more than this: it is done half a million times
+        if event == "opcode":  # no more than this: it is done more than a million times
             count.bytecodes += 1
         return each
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
-from tests.house.tree import PACKAGE, Module, dotted, modules
+from tests.house.tree import PACKAGE, Module, dotted, modules, planted
 
 ALLOWED = {
     "authoring/registry.py module_of": "the modules of an application are loaded when a worker starts",
@@ -90,3 +90,10 @@ def test_nothing_is_imported_on_the_path_of_a_running_process_that_has_no_reason
 
 def test_every_reason_to_import_late_is_still_needed() -> None:
     assert sorted(set(ALLOWED) - found()) == []
+
+
+def test_a_late_import_is_found_where_it_is_planted() -> None:
+    nested = "def f():\n    def g():\n        import json\n"
+    assert list(late_imports(planted(nested))) == ["f", "g"]
+    assert list(late_imports(planted("async def f():\n    return importlib.import_module('json')\n"))) == ["f"]
+    assert not list(late_imports(planted("import json\n\n\ndef f(): ...\n")))
