@@ -43,6 +43,22 @@ async def refused(order: str) -> None:
     await refuse(order)
 
 
+@step
+async def give_back(order: str, result: str | None) -> None:
+    """Undo a reservation."""
+
+
+@step(undo=give_back)
+async def reserve(order: str) -> str:
+    return order
+
+
+@workflow
+async def reserved(order: str) -> None:
+    await reserve(order)
+    await refuse(order)
+
+
 @workflow
 async def faltering(order: str) -> None:
     await falter(order)

@@ -15,6 +15,7 @@ from perdure.cli.app import whole_app
 from perdure.client.explaining.causes import ALIKE
 from perdure.client.explaining.diagnosis import GOES_ON, MEANINGS, Diagnosis
 from perdure.client.explaining.explanation import Explanation
+from perdure.errors import IllegalMove
 from perdure.kernel.diagnosis import NextMover
 from perdure.kernel.event import EventType
 from perdure.testing.conformance import Ground, Trial
@@ -99,6 +100,17 @@ async def test_the_cause_of_a_grandchild_that_stands_still_is_named_with_its_gra
     assert found.child is not None and found.child.cause is Diagnosis.WAITS_FOR_CHILD
     assert found.child.child is not None and found.child.child.cause is Diagnosis.WAITS_FOR_NOTHING
     assert any("1 children and queued steps" in line for line in found.evidence)
+
+
+async def test_a_command_that_would_be_refused_is_proposed_with_the_reason(place: Place) -> None:
+    engine, _ = await place.worker()
+    handle = await engine.start(shop.reserved, "A")
+    await until_row(engine, handle.id, lambda row: row.status is Status.FAILED)
+    [retry] = (await explained(engine, handle.id, Diagnosis.RETRIES_SPENT)).proposals
+    assert (retry.verb, retry.accepted) == ("retry", False)
+    assert retry.preview.startswith("it would be refused: cannot retry what was compensated: reserve:1 would count")
+    with pytest.raises(IllegalMove, match="cannot retry what was compensated"):
+        await handle.retry()
 
 
 async def until_rests(engine: Engine, kind: str) -> None:
