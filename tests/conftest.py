@@ -16,6 +16,7 @@ from perdure.runtime import gc_tuning  # noqa: E402
 from perdure.store.postgres.store import PostgresStore  # noqa: E402
 from perdure.testing.postgres import Server, at_once  # noqa: E402
 from tests.introspection import asked_once  # noqa: E402
+from tests.kept_sessions import KeptSessions  # noqa: E402
 from tests.pooler import Pooler, program  # noqa: E402
 from tests.store.cleaner import Cleaner  # noqa: E402
 
@@ -89,7 +90,15 @@ def postgres_url(new_postgres_url: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def migrated(shared_server: Server) -> Iterator[str]:
+def kept_sessions(shared_server: Server) -> Iterator[KeptSessions]:
+    """Sessions of that server that outlive the stores which use them."""
+    made = KeptSessions(shared_server)
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="session")
+def migrated(shared_server: Server, kept_sessions: KeptSessions) -> Iterator[str]:
     """The URL of a PostgreSQL database that is migrated already, so that a test only has to empty it."""
     url = shared_server.fresh_database()
 
@@ -99,7 +108,7 @@ def migrated(shared_server: Server) -> Iterator[str]:
         await store.close()
 
     at_once(migrate)
-    with asked_once(url):
+    with asked_once(url, kept_sessions.url(url)):
         yield url
 
 
@@ -111,10 +120,11 @@ def cleaner(migrated: str) -> Iterator[Cleaner]:
 
 
 @pytest.fixture
-def cleared_url(migrated: str, cleaner: Cleaner) -> str:
+def cleared_url(migrated: str, cleaner: Cleaner, kept_sessions: KeptSessions) -> Iterator[str]:
     """The URL of that database, with nothing in it: to make one anew takes longer than many a test."""
     cleaner.clear()
-    return migrated
+    with kept_sessions.of(migrated):
+        yield migrated
 
 
 @pytest.fixture

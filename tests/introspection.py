@@ -20,15 +20,14 @@ ASKED_ALREADY = SimpleNamespace(name="asked already")
 
 
 @contextmanager
-def asked_once(url: str) -> Iterator[None]:
-    """While inside, connections to this database share what the first has heard of its types."""
-    place = urlsplit(url)
-    database = (place.hostname, place.port), place.path[1:]
+def asked_once(*urls: str) -> Iterator[None]:
+    """While inside, connections to this one database share what the first has heard of its types."""
+    databases = [((place.hostname, place.port), place.path[1:]) for place in map(urlsplit, urls)]
     ask = Connection._introspect_types
     known: dict[frozenset[int], Any] = {}
 
     async def introspect(self: Any, types: Any, timeout: float) -> Any:
-        if (self._addr, self._params.database) != database:
+        if (self._addr, self._params.database) not in databases:
             return await ask(self, types, timeout)
         wanted = frozenset(types)
         if wanted in known:

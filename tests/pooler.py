@@ -1,4 +1,4 @@
-"""A PgBouncer in transaction mode in front of the tests' server."""
+"""A PgBouncer in front of the tests' server: in transaction mode, or in session mode."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from perdure.testing.postgres import Server, free_port, unprivileged
@@ -19,10 +20,17 @@ def program() -> str | None:
     return shutil.which("pgbouncer", path=os.pathsep.join(PLACES))
 
 
-class Pooler:
-    """One PgBouncer: transaction pooling, few server connections, so that a session is never one's own."""
+TRANSACTION = ("pool_mode = transaction", "default_pool_size = 6")
+"""Few sessions of the server, so that none is ever one's own."""
 
-    def __init__(self, server: Server) -> None:
+
+class Pooler:
+    """One PgBouncer, in transaction mode unless ``mode`` has other lines of its settings.
+
+    ``first`` is what each session of the server begins with, in SQL.
+    """
+
+    def __init__(self, server: Server, mode: Sequence[str] = TRANSACTION, first: str = "SELECT") -> None:
         self.server = server
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="perdure-pooler-"))
@@ -30,10 +38,10 @@ class Pooler:
         users.write_text('"perdure" ""\n"engine" ""\n')
         settings = self.folder / "pgbouncer.ini"
         settings.write_text(
-            f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\n"
+            f"[databases]\n* = host=127.0.0.1 port={server.port} connect_query='{first}'\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
-            f"auth_type = trust\nauth_file = {users}\npool_mode = transaction\n"
-            "default_pool_size = 6\nmax_client_conn = 200\nignore_startup_parameters = extra_float_digits,options\n"
+            f"auth_type = trust\nauth_file = {users}\nmax_client_conn = 200\n"
+            "ignore_startup_parameters = extra_float_digits,options\n" + "\n".join(mode)
         )
         user = unprivileged()
         for path in (self.folder, users, settings) if user else ():

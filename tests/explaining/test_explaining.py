@@ -35,7 +35,8 @@ async def trial(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         async with _trial(ground) as made:
             yield made
         return
-    async with emptied(request.getfixturevalue("migrated")) as ground, _trial(ground) as made:
+    url, kept = request.getfixturevalue("migrated"), request.getfixturevalue("kept_sessions")
+    async with emptied(url, kept=kept) as ground, _trial(ground) as made:
         yield made
 
 

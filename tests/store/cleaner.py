@@ -10,11 +10,12 @@ from types import TracebackType
 
 import psycopg
 
+from tests.kept_sessions import NAME
 from tests.store.ground_postgres import DELETE, FEW, FULL, NO_STREAMS, RESET, TRUNCATE
 
 LEFT_OPEN = """
     SELECT pg_terminate_backend(s.pid) FROM pg_stat_activity s
-    WHERE s.datname = current_database() AND s.pid <> pg_backend_pid()
+    WHERE s.datname = current_database() AND s.pid <> pg_backend_pid() AND s.application_name <> %s
 """
 LEFT_BESIDE = """
     SET client_min_messages = warning;
@@ -59,7 +60,7 @@ class Cleaner:
         self._clear(self._connection)
 
     def _clear(self, connection: psycopg.Connection) -> None:
-        connection.execute(LEFT_OPEN)
+        connection.execute(LEFT_OPEN, [NAME])
         connection.execute(LEFT_BESIDE)
         connection.execute(NO_STREAMS)
         [rows] = connection.execute(FULL).fetchone() or [0]

@@ -10,6 +10,7 @@ import pytest
 from perdure.testing.conformance import Ground
 from perdure.testing.postgres import Server
 from tests.introspection import asked_once
+from tests.kept_sessions import KeptSessions
 from tests.pooler import Pooler, program
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
@@ -29,9 +30,9 @@ def sqlite_memory() -> Ground:
 
 
 @pytest.fixture
-async def postgres(migrated: str) -> AsyncIterator[Ground]:
+async def postgres(migrated: str, kept_sessions: KeptSessions) -> AsyncIterator[Ground]:
     """An empty PostgreSQL database."""
-    async with emptied(migrated) as ground:
+    async with emptied(migrated, kept=kept_sessions) as ground:
         yield ground
 
 
@@ -44,9 +45,9 @@ def pooled_migrated(migrated: str, pooler: Pooler) -> Iterator[str]:
 
 
 @pytest.fixture
-async def pooled(migrated: str, pooled_migrated: str) -> AsyncIterator[Ground]:
+async def pooled(migrated: str, pooled_migrated: str, kept_sessions: KeptSessions) -> AsyncIterator[Ground]:
     """The same, reached by way of a pooler that gives nobody a session of one's own."""
-    async with emptied(migrated, pooled_migrated) as ground:
+    async with emptied(migrated, pooled_migrated, kept_sessions) as ground:
         yield ground
 
 
@@ -56,11 +57,22 @@ def ambushed(shared_server: Server) -> dict[str, str]:
     return databases(shared_server)
 
 
+@pytest.fixture(scope="session")
+def kept_among_decoys(shared_server: Server, ambushed: dict[str, str], kept_sessions: KeptSessions) -> Iterator[str]:
+    """The URL of one of them, whose types are asked for once by kept sessions: all others are asked as ever."""
+    url = login(shared_server, ambushed["ordinary"])
+    with asked_once(kept_sessions.url(url)):
+        yield url
+
+
 @pytest.fixture
-async def among_decoys(shared_server: Server, ambushed: dict[str, str]) -> AsyncIterator[Ground]:
+async def among_decoys(
+    shared_server: Server, ambushed: dict[str, str], kept_sessions: KeptSessions, kept_among_decoys: str
+) -> AsyncIterator[Ground]:
     """An empty PostgreSQL database in which decoys stand in the way of every name."""
-    async with ambush(shared_server, ambushed["ordinary"]) as ground:
-        yield ground
+    with kept_sessions.of(kept_among_decoys):
+        async with ambush(shared_server, ambushed["ordinary"], kept=kept_sessions) as ground:
+            yield ground
 
 
 @pytest.fixture
@@ -73,10 +85,10 @@ def pooled_login(request: pytest.FixtureRequest, shared_server: Server, ambushed
 
 @pytest.fixture
 async def pooled_among_decoys(
-    shared_server: Server, ambushed: dict[str, str], pooled_login: str
+    shared_server: Server, ambushed: dict[str, str], pooled_login: str, kept_sessions: KeptSessions
 ) -> AsyncIterator[Ground]:
     """The same behind a pooler, where the search path of the session is the login's own."""
-    async with ambush(shared_server, ambushed["turned"], pooled_login) as ground:
+    async with ambush(shared_server, ambushed["turned"], pooled_login, kept_sessions) as ground:
         yield ground
 
 

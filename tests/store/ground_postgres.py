@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from uuid import UUID
 
 import asyncpg
@@ -12,6 +12,7 @@ from perdure.store.base import Store
 from perdure.store.postgres.store import PostgresStore
 from perdure.testing.clock import NOON
 from perdure.testing.postgres_clock import DatabaseTime
+from tests.kept_sessions import KeptSessions
 from tests.store import damage as values
 
 FULL = "SELECT (SELECT count(*) FROM perdure.process) + (SELECT count(*) FROM perdure.event)"
@@ -86,9 +87,21 @@ async def empty(outside: asyncpg.Connection, at: int | None = None) -> None:
 
 
 @asynccontextmanager
-async def emptied(url: str, through: str | None = None) -> AsyncIterator[PostgresGround]:
-    """The ground on a migrated database, empty; its stores connect ``through`` another URL if one is given."""
-    outside = await asyncpg.connect(url)
+async def emptied(
+    url: str, through: str | None = None, kept: KeptSessions | None = None
+) -> AsyncIterator[PostgresGround]:
+    """The ground on a migrated database, empty; its stores connect ``through`` another URL if one is given.
+
+    With sessions that are ``kept``, its stores at the URL itself and its connection past them use these.
+    """
+    with kept.of(url) if kept else nullcontext():
+        async with _emptied(url, through, kept.url(url) if kept else url) as ground:
+            yield ground
+
+
+@asynccontextmanager
+async def _emptied(url: str, through: str | None, past: str) -> AsyncIterator[PostgresGround]:
+    outside = await asyncpg.connect(past)
     try:
         await empty(outside, NOON)
         yield PostgresGround(through or url, url, outside)

@@ -19,7 +19,8 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     if request.param == "sqlite":
         yield SqliteGround(tmp_path / "perdure.db")
         return
-    async with emptied(request.getfixturevalue("migrated")) as ground:
+    url, kept = request.getfixturevalue("migrated"), request.getfixturevalue("kept_sessions")
+    async with emptied(url, kept=kept) as ground:
         yield ground
 
 

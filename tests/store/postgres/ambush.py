@@ -10,6 +10,7 @@ import asyncpg
 from perdure.store.postgres.store import PostgresStore
 from perdure.testing.clock import NOON
 from perdure.testing.postgres import Server, at_once
+from tests.kept_sessions import KeptSessions
 from tests.store.ground_postgres import PostgresGround, empty
 from tests.store.postgres import decoy
 
@@ -65,12 +66,16 @@ def safe(server: Server, name: str) -> str:
 
 
 @asynccontextmanager
-async def ambush(server: Server, name: str, through: str | None = None) -> AsyncIterator[PostgresGround]:
+async def ambush(
+    server: Server, name: str, through: str | None = None, kept: KeptSessions | None = None
+) -> AsyncIterator[PostgresGround]:
     """The ground on that database, empty; AssertionError if a decoy was used meanwhile.
 
-    Its stores connect as the engine, ``through`` another URL if one is given.
+    Its stores connect as the engine, ``through`` another URL if one is given. Where sessions are ``kept``, the
+    connection past them is one of these: their path is as safe.
     """
-    outside = await asyncpg.connect(safe(server, name))
+    past = safe(server, name)
+    outside = await asyncpg.connect(kept.url(past) if kept else past)
     try:
         if await outside.fetchval(decoy.CAUGHT):
             await outside.execute("ALTER SEQUENCE public.caught RESTART")

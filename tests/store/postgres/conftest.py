@@ -9,8 +9,15 @@ import pytest
 from perdure.store.base import Store
 from perdure.testing.conformance import Trial
 from perdure.testing.postgres import Server
-from tests.store.ground_postgres import PostgresGround
+from tests.store.ground_postgres import PostgresGround, emptied
 from tests.store.postgres.proxy import Proxy
+
+
+@pytest.fixture
+async def postgres(migrated: str) -> AsyncIterator[PostgresGround]:
+    """An empty PostgreSQL database, to which each store connects anew: these tests look at connections, too."""
+    async with emptied(migrated) as ground:
+        yield ground
 
 
 @pytest.fixture
