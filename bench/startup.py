@@ -15,7 +15,7 @@ PROGRAMS = {
     "import asyncio": ("-c", "import asyncio"),
     "import perdure": ("-c", "import perdure"),
     "from perdure import Engine": ("-c", "from perdure import Engine"),
-    "a worker's code": ("-c", "from perdure import Engine; Engine('sqlite:///:memory:', work=True)._made()"),
+    "a worker's code": ("-c", "from perdure import Engine; import perdure.runtime.worker"),
     "perdure --help": ("-m", "perdure", "--help"),
     "perdure ps --help": ("-m", "perdure", "ps", "--help"),
 }

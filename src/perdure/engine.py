@@ -272,6 +272,7 @@ class Engine(Client):
         or one of sqlite3 or SQLAlchemy to its SQLite file. Raises InvalidInput if the connection is none of these, is
         to another file, or has no transaction.
         """
+        validation.outside_a_turn()
         from perdure.client.in_transaction import InTransaction, blocking_in_transaction
 
         inside = InTransaction(self, connection)

@@ -1,6 +1,7 @@
 """The groups of a client's verbs, as ``engine.queues``: each is imported and made when it is first used.
 
 Most programs use one or two of them, and what it costs to import the others is a good part of what their start costs.
+Workflow code may use none of them, and is refused before the import, which would read files in a turn.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
+from perdure.client import validation
 from perdure.client.parts import Doors
 from perdure.clock import Computer
 from perdure.store.base import Store
@@ -39,6 +41,7 @@ class Groups:
     @cached_property
     def queues(self) -> Queues:
         """The verbs on queues."""
+        validation.outside_a_turn()
         from perdure.client.queues import Queues
 
         return Queues(self.store)
@@ -46,6 +49,7 @@ class Groups:
     @cached_property
     def recovery(self) -> Recovery:
         """The verbs on automatic recovery."""
+        validation.outside_a_turn()
         from perdure.client.recovery import Recovery
 
         return Recovery(self.store)
@@ -53,6 +57,7 @@ class Groups:
     @cached_property
     def breakers(self) -> Breakers:
         """The verbs on circuit breakers."""
+        validation.outside_a_turn()
         from perdure.client.breakers import Breakers
 
         return Breakers(self.store)
@@ -60,6 +65,7 @@ class Groups:
     @cached_property
     def outages(self) -> Outages:
         """The verbs on outages."""
+        validation.outside_a_turn()
         from perdure.client.outages import Outages
 
         return Outages(self.store)
@@ -74,6 +80,7 @@ class Groups:
     @cached_property
     def leaders(self) -> Leaders:
         """The verbs on leaders."""
+        validation.outside_a_turn()
         from perdure.client.leaders import Leaders
 
         return Leaders(self.store, self.machine, self.doors.outage, self.doors.telemetry)
@@ -81,6 +88,7 @@ class Groups:
     @cached_property
     def clock(self) -> Timekeeping:
         """The verbs on the store's clock."""
+        validation.outside_a_turn()
         from perdure.client.clock import Timekeeping
 
         return Timekeeping(self.store)
@@ -88,6 +96,7 @@ class Groups:
     @cached_property
     def streams(self) -> EventStreams:
         """The verbs on event streams."""
+        validation.outside_a_turn()
         from perdure.client.streams import EventStreams
 
         return EventStreams(self.store, self.machine)
@@ -95,6 +104,7 @@ class Groups:
     @cached_property
     def schedules(self) -> Schedules:
         """The verbs on schedules."""
+        validation.outside_a_turn()
         from perdure.client.schedules import Schedules
 
         return Schedules(self._client)
@@ -102,6 +112,7 @@ class Groups:
     @cached_property
     def operations(self) -> Operations:
         """The verbs on many processes."""
+        validation.outside_a_turn()
         from perdure.client.operations import Operations
 
         return Operations(self._client)
@@ -109,6 +120,7 @@ class Groups:
     @cached_property
     def checks(self) -> Checks:
         """The verbs on checks."""
+        validation.outside_a_turn()
         from perdure.client.checks import Checks
 
         return Checks(self._client)
@@ -116,6 +128,7 @@ class Groups:
     @cached_property
     def archive(self) -> Archive:
         """Processes as lines of JSON."""
+        validation.outside_a_turn()
         from perdure.client.archive import Archive
 
         return Archive(self._client)
@@ -123,6 +136,7 @@ class Groups:
     @cached_property
     def reply_addresses(self) -> ReplyAddresses:
         """The processes behind reply addresses."""
+        validation.outside_a_turn()
         from perdure.client.reply import ReplyAddresses
 
         return ReplyAddresses(self._client)
