@@ -96,7 +96,7 @@ class Client(Explaining, Groups):
             flow, options = await self._elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
         if options.debounce is not None:
-            return await debounced(self, process, flow, options)
+            return await self._debounced(process, flow, options)
         message = None if options.signal is None else self._first_message(process, options)
         if options.reply_to is not None:
             process = await self.reply_addresses.given(process, options.reply_to)
@@ -210,6 +210,17 @@ class Client(Explaining, Groups):
         answer = await self.parts.sent(replace(message, process=handle.id_bytes))
         validation.check_room(answer)
         return answer.verdict
+
+    async def _debounced(
+        self, process: Process, flow: Workflow[Any, Any] | NamedWorkflow, options: StartOptions
+    ) -> Handle[Any]:
+        async def begin(start: Process, wait: int) -> tuple[Process, StartAnswer]:
+            (start,) = await self._dated([start], wait)
+            return start, await self._begin(start, flow, ())
+
+        if options.reply_to is not None:
+            process = await self.reply_addresses.given(process, options.reply_to)
+        return await debounced(self.parts, begin, process, flow, options)
 
     async def _dated(self, fresh: Sequence[Process], delay: int | None = None) -> list[Process]:
         """The same processes with their deadlines, and the one delay of all, as times by the store's clock."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -14,17 +14,17 @@ from perdure.client import validation
 from perdure.client.decision import Decision
 from perdure.client.handle import Handle
 from perdure.client.orders import Orders
+from perdure.client.parts import ClientParts
 from perdure.errors import IllegalMove, ProcessNotFound
 from perdure.kernel import debounce, removal
-from perdure.kernel.commit import CREATED, Commit
+from perdure.kernel.commit import CREATED, Commit, StartAnswer
 from perdure.kernel.event import Event
 from perdure.kernel.names import DEBOUNCED
 from perdure.kernel.process import Process
 from perdure.kernel.transition import Sender
 
-if TYPE_CHECKING:
-    from perdure.client.client import Client
-
+Begin: TypeAlias = Callable[[Process, int], Awaitable[tuple[Process, StartAnswer]]]
+"""Stores a start that is due after so many microseconds; the answer begins with what was stored."""
 _SENDER = Sender(why="debounced", origin="client")
 
 
@@ -55,19 +55,16 @@ class WaitingProcess(Orders):
 
 
 async def debounced(
-    client: Client, process: Process, flow: Workflow[Any, Any] | NamedWorkflow, options: StartOptions
+    parts: ClientParts, begin: Begin, process: Process, flow: Workflow[Any, Any] | NamedWorkflow, options: StartOptions
 ) -> Handle[Any]:
     """Store a debounced start; the handle is that of the process that begins with this start or with a later one."""
     wait, longest = validation.debounce(options, process.deadline)
-    if options.reply_to is not None:
-        process = await client.reply_addresses.given(process, options.reply_to)
     for _ in range(limits.COMMAND_TRIES):
-        (start,) = await client._dated([replace(process, key=f"{DEBOUNCED}{options.key}")], wait)
-        answer = await client._begin(start, flow, ())
+        start, answer = await begin(replace(process, key=f"{DEBOUNCED}{options.key}"), wait)
         created = answer.verdict is CREATED
-        if created or await WaitingProcess(client.parts, answer.id).put_off(start, wait, longest):
+        if created or await WaitingProcess(parts, answer.id).put_off(start, wait, longest):
             type = flow.shape.result_type
-            return Handle(client.parts, answer.id, process.kind, options.key, created=created, result_type=type)
+            return Handle(parts, answer.id, process.kind, options.key, created=created, result_type=type)
         # That one has begun, or is beginning: its key is free, and this start is the first of the next.
-        process = replace(process, id=client.machine.new_id())
+        process = replace(process, id=parts.machine.new_id())
     raise IllegalMove(f"the key {options.key!r} kept changing hands while a start was debounced; start it again")
