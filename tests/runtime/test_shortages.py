@@ -280,6 +280,7 @@ async def test_a_process_whose_attempts_are_put_off_for_long_is_handed_back(
 ) -> None:
     monkeypatch.setattr(limits, "SHORTAGE_WAIT_SECONDS", 0.05)
     engine, _ = await opened(work=True, workflows=[opens])
+    await engine.list()  # the connection for people is there before files are short
     handle = await engine.start(opens, 200)
     await until_row(engine, handle.id, lambda row: row.owner is None)
     assert engine.metrics()["processes_put_off"] >= 1
