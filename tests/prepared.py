@@ -55,12 +55,15 @@ sys.exit(code)
 
 
 class Program:
-    """A program that was forked, as :class:`subprocess.Popen` would show it."""
+    """A program that was forked, as :class:`subprocess.Popen` would show it.
+
+    Its ``link`` can be read when it has ended.
+    """
 
     def __init__(self, link: socket.socket, pid: int) -> None:
         self.pid = pid
+        self.link = link
         self.returncode: int | None = None
-        self._link = link
 
     def send_signal(self, what: int) -> None:
         """Send it a signal, unless it has ended."""
@@ -80,10 +83,10 @@ class Program:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end, for so many seconds at most; raises subprocess.TimeoutExpired."""
         if self.returncode is None:
-            if not select.select([self._link], [], [], timeout)[0]:
+            if not select.select([self.link], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("a prepared program", timeout or 0)
-            self.returncode = os.waitstatus_to_exitcode(int.from_bytes(_exactly(self._link, LENGTH), "big"))
-            self._link.close()
+            self.returncode = os.waitstatus_to_exitcode(int.from_bytes(_exactly(self.link, LENGTH), "big"))
+            self.link.close()
         return self.returncode
 
 
@@ -230,9 +233,9 @@ def carry_out(words: list[str], folder: str, installed: list[str]) -> None:
     what, *further = words[safe:]
     file = Path(folder, what)
     sys.argv = further if what == "-m" else [what, *further[what == "-c" :]]
-    own = os.environ.get("PYTHONPATH")
+    own = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     place = [] if safe else [{"-m": folder, "-c": ""}.get(what, str(file.parent))]
-    sys.path[:] = [*place, *(own.split(os.pathsep) if own else ()), *installed]
+    sys.path[:] = [*place, *own, *(folder for folder in installed if folder not in own)]
     if what == "-m":
         sys.modules.pop(further[0], None)  # it is imported already, but not as the main one
         runpy.run_module(further[0], run_name="__main__", alter_sys=True)

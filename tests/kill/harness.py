@@ -18,7 +18,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import unsound
 from perdure.store.base import Search
-from tests.kill.prepared import Victim, victim
+from tests.kill.victim import Victim, victim
 
 LIMIT = 100.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.kill.harness import LIMIT
-from tests.kill.prepared import ENVIRONMENT as IMPORTED
-from tests.kill.prepared import victim
+from tests.kill.victim import ENVIRONMENT as IMPORTED
+from tests.kill.victim import victim
 
 ENVIRONMENT = {**os.environ, **IMPORTED}
 

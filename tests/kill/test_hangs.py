@@ -27,7 +27,7 @@ from tests.kill.hangman import (
     suspicious,
 )
 from tests.kill.harness import LIMIT, Harness, laws_hold, points, said
-from tests.kill.prepared import Victim, victim
+from tests.kill.victim import Victim, victim
 from tests.kill.workload import gate, held
 
 PACE = {"lease_seconds": 2.0, "beat_seconds": 0.4, "exit_when_hung": True}

@@ -11,7 +11,7 @@ import pytest
 
 from perdure.engine import Engine
 from tests.kill.harness import LIMIT, Harness, said
-from tests.kill.prepared import Victim
+from tests.kill.victim import Victim
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 LEASE = 1.5

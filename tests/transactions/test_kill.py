@@ -9,7 +9,7 @@ import pytest
 
 from perdure.engine import Engine
 from perdure.kernel.message import SendVerdict
-from tests.kill.prepared import victim
+from tests.kill.victim import victim
 from tests.transactions.caller import by_asyncpg, by_sqlite3_immediate, done
 from tests.transactions.shop import bill, greet
 

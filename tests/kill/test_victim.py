@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.kill.harness import LIMIT, Harness, said
-from tests.kill.prepared import ENVIRONMENT, ROOT
+from tests.kill.victim import ENVIRONMENT, ROOT
 
 PORTRAIT = "tests.kill.portrait"
 
@@ -34,7 +34,7 @@ async def test_a_victim_is_as_a_program_that_was_started_by_itself(
     monkeypatch.setenv("PERDURE_TEST_POINT", "set when the prepared program ran already")
     fresh = subprocess.run(
         [sys.executable, "-m", PORTRAIT, "two words", "é"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        check=False, cwd=ROOT, env={**os.environ, **ENVIRONMENT},
+        check=False, cwd=ROOT, env={**os.environ, **ENVIRONMENT}, start_new_session=True,
     )  # fmt: skip
     same, chance = fresh.stdout.decode().splitlines()
     victims = [await harness.start(PORTRAIT, "two words", "é") for _ in range(2)]
