@@ -222,7 +222,10 @@ async def test_a_folder_in_the_place_of_the_file_is_told_of(tmp_path: Path) -> N
         await SqliteStore(f"sqlite:///{tmp_path}").open()
 
 
-def test_the_file_is_its_owners_alone(store: SqliteStore, file: Path) -> None:
+async def test_the_file_is_its_owners_alone(file: Path, url: str) -> None:
+    store = SqliteStore(url)
+    await store.open()
+    await store.close()
     assert file.stat().st_mode & 0o077 == 0
 
 
