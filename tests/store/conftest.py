@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from perdure.store.sqlite.store import SqliteStore
+from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Ground
-from perdure.testing.postgres import Server
+from perdure.testing.postgres import Server, at_once
 from tests.introspection import asked_once
 from tests.kept_sessions import KeptSessions
 from tests.pooler import Pooler, program
@@ -17,10 +20,27 @@ from tests.store.ground_sqlite import SqliteGround
 from tests.store.postgres.ambush import ambush, databases, login
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file as the first store that opens it leaves it: a test has a copy of it, and need not migrate one.
+
+    It was made when a test's time begins: a store's clock never goes back behind what its file says.
+    """
+    file = tmp_path_factory.mktemp("migrated") / "perdure.db"
+
+    async def migrate() -> None:
+        store = SqliteStore(f"sqlite:///{file}", machine=MovableMachine())
+        await store.open()
+        await store.close()
+
+    at_once(migrate)
+    return file
+
+
 @pytest.fixture
-def sqlite_file(tmp_path: Path) -> Ground:
-    """An empty place for a SQLite file."""
-    return SqliteGround(tmp_path / "perdure.db")
+def sqlite_file(tmp_path: Path, migrated_file: Path) -> Ground:
+    """A SQLite file that is migrated, and empty."""
+    return SqliteGround(Path(shutil.copy(migrated_file, tmp_path / "perdure.db")))
 
 
 @pytest.fixture

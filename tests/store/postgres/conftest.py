@@ -9,14 +9,22 @@ import pytest
 from perdure.store.base import Store
 from perdure.testing.conformance import Trial
 from perdure.testing.postgres import Server
+from tests.kept_sessions import KeptSessions
 from tests.store.ground_postgres import PostgresGround, emptied
 from tests.store.postgres.proxy import Proxy
 
 
 @pytest.fixture
-async def postgres(migrated: str) -> AsyncIterator[PostgresGround]:
-    """An empty PostgreSQL database, to which each store connects anew: these tests look at connections, too."""
-    async with emptied(migrated) as ground:
+def warm() -> None:
+    """For tests that look at no connections: asks that stores and the connection past them use kept sessions."""
+
+
+@pytest.fixture
+async def postgres(
+    request: pytest.FixtureRequest, migrated: str, kept_sessions: KeptSessions
+) -> AsyncIterator[PostgresGround]:
+    """An empty PostgreSQL database, to which each store connects anew unless the test asks for ``warm``."""
+    async with emptied(migrated, kept=kept_sessions if "warm" in request.fixturenames else None) as ground:
         yield ground
 
 

@@ -15,6 +15,8 @@ from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import finished, forced, going_on, released, resting
 from tests.store.ground_postgres import PostgresGround
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 RARE: dict[str, Any] = {
     "deaths": 1, "alone_deaths": 2, "deadline": 1 << 50, "priority": 0, "attributes": b'{"a":1}', "state": b"1",
     "progress": b"2", "error": b"3", "awaiting": "timer", "code": "2",

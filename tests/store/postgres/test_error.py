@@ -66,6 +66,7 @@ async def raising(ground: PostgresGround, state: str, times: int = 1_000_000) ->
         await ground.outside.execute("DROP FUNCTION perdure.fail CASCADE; DROP SEQUENCE perdure.raised")
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("state", "kind"), KINDS.items())
 async def test_a_sqlstate_has_one_meaning_whatever_its_text_says(
     postgres: PostgresGround, trial: Trial, state: str, kind: type[StoreError]
@@ -78,6 +79,7 @@ async def test_a_sqlstate_has_one_meaning_whatever_its_text_says(
     assert (await trial.commit(going_on(row))).verdict is Verdict.APPLIED
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 async def test_a_clash_is_tried_again_at_once_inside_the_store(
     postgres: PostgresGround, trial: Trial, state: str
@@ -89,6 +91,7 @@ async def test_a_clash_is_tried_again_at_once_inside_the_store(
     assert len((await trial.whole(row.id)).events) == 1
 
 
+@pytest.mark.usefixtures("warm")
 async def test_a_clash_that_does_not_end_becomes_unavailable(postgres: PostgresGround, trial: Trial) -> None:
     row = await trial.owned(await trial.worker())
     async with raising(postgres, "40P01"):

@@ -17,6 +17,8 @@ from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE, finished, forced, going_on, released
 from tests.store.ground_postgres import PostgresGround
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 class Ear:
     """Hears the notifications of both channels on a connection of its own."""

@@ -19,6 +19,8 @@ from perdure.testing.conformance.trial import finished, going_on
 from tests.runtime.conftest import A_MOMENT
 from tests.store.ground_postgres import PostgresGround
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 WAITING = "SELECT count(*) FROM pg_locks l WHERE NOT l.granted"
 THERE = "SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = 'perdure.event'::regclass AND NOT t.tgisinternal"
 

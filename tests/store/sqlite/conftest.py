@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -38,8 +39,9 @@ def url(file: Path) -> str:
 
 
 @pytest.fixture
-async def store(url: str, machine: MovableMachine) -> AsyncIterator[SqliteStore]:
-    """An open store on the file."""
+async def store(url: str, file: Path, migrated_file: Path, machine: MovableMachine) -> AsyncIterator[SqliteStore]:
+    """An open store on the file, which was migrated before."""
+    shutil.copy(migrated_file, file)
     store = SqliteStore(url, machine=machine)
     await store.open()
     yield store

@@ -21,9 +21,9 @@ READ_THROUGH = re.compile(
 BUILT = ("search_processes", "search_noticed", "search_newest", "count_processes")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connection() -> Iterator[Connection]:
-    """A connection to an empty schema: SQLite plans without statistics, as it does in the engine."""
+    """A connection to an empty schema, of which tests only ask for plans; as in the engine, without statistics."""
     connection = Connection(SqliteFile(None))
     for script in schema.migrations():
         for statement in schema.statements(script):

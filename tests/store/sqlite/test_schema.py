@@ -11,6 +11,7 @@ import pytest
 
 from perdure.errors import InvalidUrl, StoreError, StoreTooNew, StoreTooOld
 from perdure.store.sqlite import schema
+from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.conformance import Trial
 from tests.store.sqlite.conftest import Spawn
@@ -222,7 +223,32 @@ async def test_a_folder_in_the_place_of_the_file_is_told_of(tmp_path: Path) -> N
         await SqliteStore(f"sqlite:///{tmp_path}").open()
 
 
-def test_the_file_is_its_owners_alone(store: SqliteStore, file: Path) -> None:
+async def test_a_database_in_memory_is_as_migrations_make_a_file_and_has_a_line_of_its_own(
+    file: Path, url: str
+) -> None:
+    stores = SqliteStore("sqlite://:memory:"), SqliteStore("sqlite://:memory:"), SqliteStore(url)
+    found = []
+    for store in stores:
+        await store.open()
+        found.append(await store._writer.thread.run(_made))
+        await store.close()
+    first, second, migrated = (made for made, _ in found)
+    assert first == second == migrated
+    assert len({line for _, line in found}) == 3
+
+
+def _made(connection: Connection) -> tuple[list[object], str]:
+    """All that a new database holds but its clock, and its line."""
+    raw = connection.raw
+    [[line]] = raw.execute("SELECT line FROM clock").fetchall()
+    marks = [raw.execute(f"PRAGMA {name}").fetchone() for name in ("user_version", "application_id")]
+    return [row for row in raw.iterdump() if not row.startswith('INSERT INTO "clock"')] + marks, line
+
+
+async def test_the_file_is_its_owners_alone(file: Path, url: str) -> None:
+    store = SqliteStore(url)
+    await store.open()
+    await store.close()
     assert file.stat().st_mode & 0o077 == 0
 
 

@@ -15,6 +15,10 @@ RETURNING ticks
 -- name: clock_mark
 SELECT at, lead FROM clock
 
+-- name: begin_line
+-- In a new database that has its pages from another: its line is its own.
+UPDATE clock SET line = lower(hex(randomblob(16)))
+
 -- name: clock_line
 SELECT line, line_at, ticks FROM clock
 
