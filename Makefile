@@ -47,7 +47,7 @@ quick: $(VENV)/develops
 # Without a seed `make sim` also plays all histories of the tests, of which `make test` plays some.
 sim: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.campaign COUNT=$(or $(COUNT),1000) CORES=2 FROM=$(FROM) SEED=$(SEED)
-	@$(if $(SEED)$(FROM),,PERDURE_HISTORIES=all $(BIN)/python -m pytest --quiet tests/simulator/test_core_*.py tests/simulator/test_simulation.py)
+	@$(if $(SEED)$(FROM),,PERDURE_HISTORIES=all $(BIN)/python -m pytest --quiet tests/simulator/test_core_*.py tests/simulator/test_simulation.py tests/simulator/test_shrinking.py)
 
 sim-long: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.campaign COUNT=$(or $(COUNT),50000) CORES=2 FROM=$(or $(FROM),1000000)

@@ -9,7 +9,7 @@ from tests.simulator.core_flows import Order, orders
 from tests.simulator.form import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(5, 16))
+@pytest.mark.parametrize("seed", seeds(3, 16))
 def test_each_event_counts_where_its_table_says_in_any_weather(seed: int) -> None:
     simulate(orders, seed, workflows=[Order.__machine__]).check()
 

@@ -21,7 +21,7 @@ def history(seed: int, swarm: Swarm | None = None) -> History:
 
 
 def test_a_key_has_one_fork_and_both_end_whatever_happens() -> None:
-    for seed in seeds(5, 16):
+    for seed in seeds(3, 16):
         history(seed, ROUGH if seed % 2 else None).check()
 
 

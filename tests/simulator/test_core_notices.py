@@ -9,7 +9,7 @@ from tests.simulator.core_notices import Desk, dispatch, parcel
 from tests.simulator.form import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(4, 16))
+@pytest.mark.parametrize("seed", seeds(2, 16))
 def test_a_reply_address_is_told_what_the_history_says_in_any_weather(seed: int) -> None:
     simulate(dispatch, seed, workflows=[Desk, parcel]).check()
 

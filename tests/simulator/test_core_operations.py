@@ -10,7 +10,7 @@ from tests.simulator.core_operations import operated
 from tests.simulator.form import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(3, 16))
+@pytest.mark.parametrize("seed", seeds(2, 16))
 def test_an_operation_commands_each_process_once_and_counts_truly_in_any_weather(seed: int) -> None:
     simulate(operated, seed, workflows=[core_operations]).check()
 

@@ -14,12 +14,12 @@ from tests.simulator import core_queues
 from tests.simulator.form import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(6, 30))
+@pytest.mark.parametrize("seed", seeds(3, 30))
 def test_no_more_of_a_queue_runs_than_its_limit_in_any_weather(seed: int) -> None:
     simulate(core_queues.limited_queue, seed, workflows=[core_queues]).check()
 
 
-@pytest.mark.parametrize("seed", seeds(4, 20))
+@pytest.mark.parametrize("seed", seeds(2, 20))
 def test_a_customer_with_many_wishes_does_not_keep_others_waiting_at_a_till_with_one_place(seed: int) -> None:
     simulate(core_queues.one_till, seed, workflows=[core_queues]).check()
 

@@ -20,12 +20,10 @@ from tests.simulator.test_simulation import SEEDS
 QUICK = (
     "a claim does not make a new token",
     "a timer may be recorded before its time",
-    "a message to a free process does not make it due",
     "a key that is taken is answered with the id of a process that does not exist",
     "a new run carries the keys of the run before",
     "a cancelled process ends as completed",
     "a signal is sent anew when another worker goes on",
-    "outputs are released before unheard messages have had their turn",
     "one row that cannot be read has all parked that were claimed with it",
     "an event of a type that nobody knows is taken for the beginning of something known",
 )

@@ -10,7 +10,7 @@ from msgspec import json
 from perdure.testing.simulator import simulate
 from tests.simulator import probes
 from tests.simulator.campaign import SCENE, Kept
-from tests.simulator.form import seeds
+from tests.simulator.form import WHOLE, seeds
 from tests.simulator.scene import scene
 
 SEEDS = Path(__file__).parent / "seeds"
@@ -22,7 +22,7 @@ def test_what_was_once_found_does_not_come_back(kept: Path) -> None:
     simulate(scene, case.seed, choices=case.choices).check()
 
 
-@pytest.mark.parametrize("seed", seeds(12, 40))
+@pytest.mark.parametrize("seed", seeds(8, 40))
 def test_whatever_happens_to_a_cluster_no_law_is_broken(seed: int) -> None:
     simulate(scene, seed).check()  # `make sim` plays a thousand more, `make sim-long` as many as one likes
 
@@ -31,7 +31,7 @@ def test_where_the_clock_stands_still_since_it_was_set_back_nobody_asks_a_thousa
     simulate(scene, 2_004_103, most=60_000).check()
 
 
-@pytest.mark.parametrize("seed", [3, 17, 2026])
+@pytest.mark.parametrize("seed", [17, 3, 2026] if WHOLE else [17])
 def test_the_same_seed_gives_the_same_history(seed: int) -> None:
     one, other = simulate(scene, seed), simulate(scene, seed)
     assert one.digest() == other.digest()
