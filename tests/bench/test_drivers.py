@@ -24,14 +24,14 @@ def cluster() -> Iterator[Cluster]:
         yield server
 
 
-@pytest.fixture(params=["ours", "ours-sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def ours(request: pytest.FixtureRequest) -> Contestant:
     """Our engine on each store."""
-    return contestant.ALL[request.param]
+    return contestant.ALL["ours" if request.param == "postgres" else "ours-sqlite"]
 
 
-on_sqlite = pytest.mark.parametrize("ours", ["ours-sqlite"], indirect=True)
-on_postgres = pytest.mark.parametrize("ours", ["ours"], indirect=True)
+on_sqlite = pytest.mark.parametrize("ours", ["sqlite"], indirect=True)
+on_postgres = pytest.mark.parametrize("ours", ["postgres"], indirect=True)
 """For drivers that do the same on both stores; `make bench` runs each of them on both."""
 
 
