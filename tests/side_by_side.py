@@ -30,7 +30,7 @@ APART = (
     ("cli", "docs", "examples", "pooled", "portal", "transactions"),
     ("simulator",),
     ("store",),
-    ("breakers", "flows", "machines", "notices", "schedules"),
+    ("breakers", "flows", "load", "machines", "notices", "restored", "schedules", "upgrade"),
 )
 """What mostly waits stands beside what mostly computes, so that all end at about the same time.
 

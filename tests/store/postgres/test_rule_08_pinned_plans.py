@@ -18,6 +18,9 @@ READS = """
 MOST_READS = 9
 """Index entries read for each row written, dead ones included; a plan that reads whole tables needs hundreds."""
 
+FEWER_READS = 5.2
+"""The same, where batches are large: one that reads the process table first, and the batch for each of its rows, has 6."""
+
 
 async def counters(ground: PostgresGround) -> tuple[float, float, float]:
     """Index entries read, rows read from end to end, rows written; the sessions measured have ended and told all."""
@@ -63,7 +66,7 @@ async def test_no_batch_statement_reads_a_whole_table_however_it_grows(postgres:
     assert entries < MOST_READS * written
 
 
-@pytest.mark.parametrize("rows", [0, 3])
+@pytest.mark.parametrize("rows", [0, 1, 3, 60])
 async def test_plans_made_while_the_tables_were_tiny_stay_right_when_they_are_not(
     postgres: PostgresGround, rows: int
 ) -> None:
@@ -80,7 +83,7 @@ async def test_plans_made_while_the_tables_were_tiny_stay_right_when_they_are_no
     await store.close()
     entries, scanned, written = (after - once for after, once in zip(await counters(postgres), before, strict=True))
     assert scanned < 100
-    assert entries < MOST_READS * written
+    assert entries < FEWER_READS * written
 
 
 async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(

@@ -43,7 +43,8 @@ BEGIN
     END IF;
     WITH free AS MATERIALIZED (
         SELECT l.place, u.progress
-        FROM (SELECT * FROM unnest(r_process, r_token, r_progress) AS o(id, token, progress) ORDER BY o.id) AS u
+        FROM (SELECT * FROM unnest(r_process, r_token, r_progress) AS o(id, token, progress)
+              WHERE o.token = abs(o.token) ORDER BY o.id) AS u
         CROSS JOIN LATERAL (
             SELECT p.ctid AS place FROM perdure.process p
             WHERE p.id = u.id AND p.owner IS NOT DISTINCT FROM worker AND p.token = u.token

@@ -75,7 +75,7 @@ BEGIN
                 WHERE m.process = (records[u.record]).id AND m.number = u.number
                   AND (m.consumed_by IS NULL OR u.event = 0)
                 OFFSET 0) AS l
-            WHERE fits IS NULL OR fits[u.record]) AS x
+            WHERE (fits IS NULL OR fits[u.record]) AND u.record = abs(u.record)) AS x
         WHERE m.ctid = x.place
         RETURNING m.process, x.letters, x.letters * octet_length(m.payload) AS bytes
     ), summed AS (
@@ -114,13 +114,23 @@ BEGIN
         RETURN;
     END IF;
     UPDATE perdure.message m SET
-        consumed_run = NULL, consumed_by = NULL, waits = CASE WHEN m.number < u.since THEN true END
-    FROM unnest(targets, runs, sinces) AS u(id, run, since)
-    WHERE m.process = u.id AND (m.number >= u.since OR (m.consumed_run = u.run - 1 AND m.type IN (1, 7)));
-    UPDATE perdure.message m SET consumed_run = u.run, consumed_by = e.number, waits = NULL
-    FROM unnest(places, targets, runs) AS u(n, id, run)
-    JOIN unnest(new_events) AS e ON e.record = u.n
-    WHERE e.message IS NOT NULL AND m.process = u.id AND m.number = e.message;
+        consumed_run = NULL, consumed_by = NULL, waits = CASE WHEN m.number < x.since THEN true END
+    FROM (
+        SELECT u.since, l.place FROM unnest(targets, runs, sinces) AS u(id, run, since)
+        CROSS JOIN LATERAL (
+            SELECT m.ctid AS place FROM perdure.message m
+            WHERE m.process = u.id AND (m.number >= u.since OR (m.consumed_run = u.run - 1 AND m.type IN (1, 7)))
+            OFFSET 0) AS l
+        WHERE u.run = abs(u.run)) AS x
+    WHERE m.ctid = x.place;
+    UPDATE perdure.message m SET consumed_run = x.run, consumed_by = x.number, waits = NULL
+    FROM (
+        SELECT u.run, e.number, l.place FROM unnest(places, targets, runs) AS u(n, id, run)
+        JOIN unnest(new_events) AS e ON e.record = u.n
+        CROSS JOIN LATERAL (
+            SELECT m.ctid AS place FROM perdure.message m WHERE m.process = u.id AND m.number = e.message OFFSET 0) AS l
+        WHERE e.message IS NOT NULL AND u.run = abs(u.run)) AS x
+    WHERE m.ctid = x.place;
     UPDATE perdure.process p SET waiting = found.letters, waiting_bytes = found.bytes
     FROM unnest(targets) AS u(id)
     CROSS JOIN LATERAL (
@@ -136,7 +146,9 @@ $$;
 -- 2. In later statements update the rows that fit, at their place, and write what belongs to them by its number in the
 --    batch: nothing below looks for a process, so no older snapshot can let a late answer through.
 -- Rows are looked for in LATERAL subqueries that the planner cannot turn into joins: a plan made while a table was tiny
--- would else read it whole, once, which is a good plan that day and a ruinous one an hour later (rule 8).
+-- would else read it whole, once, which is a good plan that day and a ruinous one an hour later (rule 8). Nor may it read
+-- the table first, and the batch once for each row of it: a number is compared with its own abs(), which is always true and
+-- lets the planner take the batch for one row.
 CREATE OR REPLACE FUNCTION perdure.commit(
     records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
     published uuid[],
@@ -211,7 +223,7 @@ BEGIN
                   code, opened_at, not_before, reminder, deaths, alone_deaths, deadline, priority, attributes, state, progress,
                   error, message_offered, n)
         WHERE p.ctid = places[u.n] AND p.id = u.id AND p.token = u.token AND p.version = u.version
-          AND (fits IS NULL OR fits[u.n]);
+          AND (fits IS NULL OR fits[u.n]) AND u.n = abs(u.n);
         GET DIAGNOSTICS written = ROW_COUNT;
         IF written <> fitting THEN
             RAISE data_exception USING MESSAGE = 'a batch holds two commits of one process';

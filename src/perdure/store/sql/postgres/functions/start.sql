@@ -213,10 +213,14 @@ BEGIN
     IF forks IS NULL THEN
         RETURN;
     END IF;
-    UPDATE perdure.message m SET consumed_run = coalesce((rare[e.record]).run, 1), consumed_by = e.number
-    FROM unnest(new_events) AS e
-    WHERE e.message IS NOT NULL AND (e.record = ANY (odd)) IS NOT TRUE
-      AND m.process = (records[e.record]).id AND m.number = e.message;
+    UPDATE perdure.message m SET consumed_run = coalesce((rare[x.record]).run, 1), consumed_by = x.number
+    FROM (
+        SELECT e.record, e.number, l.place FROM unnest(new_events) AS e
+        CROSS JOIN LATERAL (
+            SELECT m.ctid AS place FROM perdure.message m
+            WHERE m.process = (records[e.record]).id AND m.number = e.message OFFSET 0) AS l
+        WHERE e.message IS NOT NULL AND (e.record = ANY (odd)) IS NOT TRUE AND e.record = abs(e.record)) AS x
+    WHERE m.ctid = x.place;
     UPDATE perdure.process p SET waiting = found.letters, waiting_bytes = found.bytes
     FROM unnest(forks) AS f(id)
     CROSS JOIN LATERAL (
