@@ -19,7 +19,7 @@ MOST_READS = 9
 """Index entries read for each row written, dead ones included; a plan that reads whole tables needs hundreds."""
 
 FEWER_READS = 5.2
-"""The same, where batches are large: one that reads the process table first, and the batch for each of its rows, has 6."""
+"""The same, where batches are large: a plan that reads the process table first, and the batch for each row, has 6."""
 
 
 async def counters(ground: PostgresGround) -> tuple[float, float, float]:
