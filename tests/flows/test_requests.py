@@ -143,11 +143,12 @@ async def test_what_became_due_while_no_worker_ran_is_done_and_a_timeout_comes_b
         await until(lambda: len(sent) == 2)
         ben, _ = await begun(engine, "Ben")
         later = engine.now() + timedelta(seconds=11)
+    before = len(sent)  # three, or more if the time has skipped ahead to the next retry of the first
     async with testing.engine(folder=tmp_path, begins=later) as engine:
         for handle in (ann, ben):
             with pytest.raises(ProcessFailed, match="rejected"):
                 await engine.process(handle.id).result()
-    assert len(sent) == 3
+    assert len(sent) == before >= 3
 
 
 async def test_who_answers_needs_the_id_alone() -> None:
