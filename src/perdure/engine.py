@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from perdure import settings
 from perdure.authoring import isolation
+from perdure.authoring.library import own_workflows
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import StepPolicies
 from perdure.authoring.workflow import Workflow
@@ -305,19 +306,9 @@ def _hosted(registry: Registry | None, workflows: Iterable[Workflow[Any, Any]] |
     """What an engine hosts: by default all that the program has defined, and in a worker the library's own too."""
     if registry is None:
         registry = Registry.of_program() if workflows is None else Registry(*workflows)
-    for own in _own() if work else ():
+    for own in own_workflows() if work else ():
         registry.add(own)
     return registry
-
-
-def _own() -> Iterator[Workflow[Any, Any]]:
-    """The library's own workflows, which every worker hosts; a client only needs none of them."""
-    from perdure.authoring.check.machine import CheckMachine
-    from perdure.authoring.operation.machine import OperationMachine
-    from perdure.authoring.schedule.machine import ScheduleMachine
-    from perdure.authoring.webhook import webhook
-
-    yield from (ScheduleMachine.__machine__, OperationMachine.__machine__, CheckMachine.__machine__, webhook)
 
 
 def _warn_of_quarantine(what: str) -> None:

@@ -132,7 +132,7 @@ async def test_two_workers_that_decide_the_same_at_one_instant_make_one_probe(
         monkeypatch.setattr(engine.worker.time, "now", lambda: now)
     for number, (engine, _) in enumerate(pairs):
         await engine.start(waiting_at_the_gate, number)
-    await until(lambda: sum(engine.metrics()["attempts_barred"] for engine, _ in pairs) >= 1)
+    await until(lambda: calls.total() >= 1 and sum(engine.metrics()["attempts_barred"] for engine, _ in pairs) >= 1)
     assert calls.total() == 1
     gate.set()
 

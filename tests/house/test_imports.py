@@ -10,12 +10,12 @@ from tests.house.tree import PACKAGE, Module, dotted, modules, planted
 
 ALLOWED = {
     "authoring/registry.py module_of": "the modules of an application are loaded when a worker starts",
+    "authoring/library.py own_workflows": "an engine with a worker is made, or a person asks for a process of these",
     "authoring/workflow.py _check_schedule": "a workflow is declared",
     "authoring/undo.py undo_of": "a step is declared: two modules know each other there",
     "turns/sandbox/mentions.py _not_the_users": "a workflow is declared: its code is looked at",
     "turns/sandbox/overrides.py _function": "a gate is read from a pickle",
     "__init__.py __getattr__": "a program is imported, and names what it uses",
-    "engine.py _own": "an engine is made",
     "engine.py _made": "a worker starts",
     "engine.py within": "a program begins to start processes in transactions of its own",
     "engine.py rehearse": "a person or a test asks",
