@@ -14,6 +14,8 @@ pytest.register_assert_rewrite("perdure.testing.conformance")  # whichever folde
 
 from perdure.runtime import gc_tuning  # noqa: E402
 from perdure.store.postgres.store import PostgresStore  # noqa: E402
+from perdure.store.sqlite.store import SqliteStore  # noqa: E402
+from perdure.testing.clock import MovableMachine  # noqa: E402
 from perdure.testing.postgres import Server, at_once  # noqa: E402
 from tests.introspection import asked_once  # noqa: E402
 from tests.kept_sessions import KeptSessions  # noqa: E402
@@ -133,10 +135,34 @@ def pooled_url(postgres_url: str, pooler: Pooler) -> str:
     return pooler.url(postgres_url)
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file as the first store that opens it leaves it: a test has a copy of it, and need not migrate one.
+
+    It was made when a test's time begins: a store's clock never goes back behind what its file says.
+    """
+    file = tmp_path_factory.mktemp("migrated") / "perdure.db"
+
+    async def migrate() -> None:
+        store = SqliteStore(f"sqlite:///{file}", machine=MovableMachine())
+        await store.open()
+        await store.close()
+
+    at_once(migrate)
+    return file
+
+
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def new_sqlite_url(tmp_path: Path) -> str:
     """The URL of a SQLite file that does not exist yet."""
     return f"sqlite:///{tmp_path}/perdure.db"
+
+
+@pytest.fixture
+def sqlite_url(new_sqlite_url: str, migrated_file: Path) -> str:
+    """The URL of a SQLite file that is migrated, and empty."""
+    shutil.copyfile(migrated_file, new_sqlite_url.removeprefix("sqlite:///"))
+    return new_sqlite_url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

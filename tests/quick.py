@@ -1,16 +1,19 @@
 """The quick tests: kernel, authoring, and runtime and conformance on SQLite alone, in runs side by side.
 
 ``make quick`` is for while one works: it is to end within a minute on two cores, and needs no PostgreSQL. As a plugin
-of pytest this module leaves out each test that does, and each file that mostly starts OS processes or waits.
+of pytest this module leaves out each test that does, and each file that mostly starts OS processes or waits. Of the
+conformance suite each sentence is tried in a file or in memory, and properties with fewer examples.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import pytest
 
+from tests.in_turn import in_turn
 from tests.side_by_side import HERE, together
 
 SLOW = (
@@ -19,6 +22,8 @@ SLOW = (
     "runtime/test_cells.py",
     "runtime/test_commands_everywhere.py",
     "runtime/test_damaged_rows.py",
+    "runtime/test_fork_server.py",
+    "runtime/test_inbox.py",
     "runtime/test_large_families.py",
     "runtime/test_load.py",
     "runtime/test_namesakes.py",
@@ -46,7 +51,11 @@ RUNS = {
     "the last third of runtime": RUNTIME[2::3],
 }
 """Tests of runtime mostly wait: each third of them waits beside the others."""
+EXAMPLES = "PERDURE_EXAMPLES"
+"""The environment variable that says how many examples of each property of the kernel are tried."""
 SERVERS = ("postgres", "pooled")
+SQLITE = {"tests/store/": frozenset({"TestSqliteFile", "TestSqliteMemory"})}
+"""What runs in a file and in memory alike runs in one of the two."""
 
 
 def needs_a_server(names: list[str], parameters: list[Any]) -> bool:
@@ -56,19 +65,20 @@ def needs_a_server(names: list[str], parameters: list[Any]) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that need PostgreSQL."""
+    """Leave out the tests that need PostgreSQL, and one of each pair of twins on SQLite."""
     kept, left = [], []
     for item in items:
         calls = getattr(item, "callspec", None)
         parameters = list(calls.params.values()) if calls else []
         (left if needs_a_server(getattr(item, "fixturenames", []), parameters) else kept).append(item)
-    config.hook.pytest_deselected(items=left)
-    items[:] = kept
+    items[:], twins = in_turn(kept, SQLITE)
+    config.hook.pytest_deselected(items=[*left, *twins])
 
 
 def main(words: list[str]) -> int:
     """Run them with these arguments for pytest; the answer is the worst exit code."""
     runs = {name: [str(HERE / place) for place in places] for name, places in RUNS.items()}
+    os.environ.setdefault(EXAMPLES, "25")
     return together(runs, ["-p", "tests.quick", "--quiet", *words])
 
 

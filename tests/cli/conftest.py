@@ -27,28 +27,15 @@ def postgres_url(cleared_url: str) -> str:
 
 
 @pytest.fixture
-def terminal(store_url: str, migrated_file: Path) -> Terminal:
+def terminal(store_url: str) -> Terminal:
     """A terminal on a fresh store of each kind in turn."""
-    return on_copy(migrated_file, store_url) if store_url.startswith("sqlite") else Terminal(store_url)
+    return Terminal(store_url)
 
 
 @pytest.fixture
-def sqlite_terminal(sqlite_url: str, migrated_file: Path) -> Terminal:
+def sqlite_terminal(sqlite_url: str) -> Terminal:
     """A terminal on a fresh SQLite file."""
-    return on_copy(migrated_file, sqlite_url)
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file as `perdure migrate` leaves it: a test has a copy of it, and need not make one."""
-    file = tmp_path_factory.mktemp("migrated") / "perdure.db"
-
-    async def make() -> None:
-        async with Engine(f"sqlite:///{file}", migrate=True):
-            pass
-
-    asyncio.run(make())
-    return file
+    return Terminal(sqlite_url)
 
 
 def on_copy(file: Path, url: str) -> Terminal:

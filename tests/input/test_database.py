@@ -52,6 +52,12 @@ def postgres_url(new_postgres_url: str) -> str:
     return new_postgres_url
 
 
+@pytest.fixture
+def sqlite_url(new_sqlite_url: str) -> str:
+    """A file that the first engine makes, if it may."""
+    return new_sqlite_url
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -40,7 +40,7 @@ async def ask(number: int) -> int:
 
 
 patient = step(retry=Retry(attempts=9, first=0.0, budget=BUDGET), name="patient")(ask)
-bounded = step(retry=Retry(attempts=9, first=0.0, budget=BUDGET, total=0.2), name="bounded")(ask)
+bounded = step(retry=Retry(attempts=9, first=0.0, budget=BUDGET, total=1.0), name="bounded")(ask)
 unbounded = step(retry=Retry(attempts=9, first=0.0, budget=None), name="unbounded")(ask)
 
 

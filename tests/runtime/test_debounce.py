@@ -62,7 +62,8 @@ async def sound(engine: Engine, handle: Handle[Any]) -> None:
 
 async def test_many_starts_begin_one_process_with_what_the_last_one_gave(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=FLOWS)
-    handles = [await engine.start(soon(), f"draft {number}") for number in range(4)]
+    handles = [await engine.start(later(), f"draft {number}") for number in range(3)]
+    handles.append(await engine.start(soon(), "draft 3"))
     assert len({handle.id for handle in handles}) == 1
     assert [handle.created for handle in handles] == [True, False, False, False]
     assert [await handle.result(LIMIT) for handle in handles] == ["draft 3"] * 4
@@ -161,7 +162,7 @@ async def test_sealed_inputs_are_replaced_and_can_be_read_when_it_begins(opened:
     engine, _ = await opened(work=True, workflows=FLOWS, codecs=sealed())
     first = await engine.start(soon(), "a")
     assert await first.result(LIMIT) == "a"
-    second = await engine.start(soon(), "b")
+    second = await engine.start(later(), "b")
     await engine.start(soon(), "c")
     assert await second.result(LIMIT) == "c"
 

@@ -8,33 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from perdure.store.sqlite.store import SqliteStore
-from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Ground
-from perdure.testing.postgres import Server, at_once
+from perdure.testing.postgres import Server
 from tests.introspection import asked_once
 from tests.kept_sessions import KeptSessions
 from tests.pooler import Pooler, program
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
 from tests.store.postgres.ambush import ambush, databases, login
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file as the first store that opens it leaves it: a test has a copy of it, and need not migrate one.
-
-    It was made when a test's time begins: a store's clock never goes back behind what its file says.
-    """
-    file = tmp_path_factory.mktemp("migrated") / "perdure.db"
-
-    async def migrate() -> None:
-        store = SqliteStore(f"sqlite:///{file}", machine=MovableMachine())
-        await store.open()
-        await store.close()
-
-    at_once(migrate)
-    return file
 
 
 @pytest.fixture
