@@ -93,7 +93,7 @@ class Program:
 class Prepared:
     """The OS process that has imported all, and is forked for each program."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._place, command = Path(self._folder.name) / "socket", Path(self._folder.name) / "command.py"
         command.write_text(COMMAND)
@@ -101,7 +101,7 @@ class Prepared:
         """What starts a program where only a shell can: behind it stand the arguments of Python."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         self._server = subprocess.Popen(
-            [sys.executable, __file__, str(self._place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, __file__, source, str(self._place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**kept, "PYTHONPATH": ""},
         )  # fmt: skip
         assert self._server.stdout is not None
@@ -126,7 +126,9 @@ class Prepared:
 @cache
 def prepared() -> Prepared:
     """The one of this run of tests, which ends with it."""
-    made = Prepared()
+    from tests.source import SOURCE  # the server, which runs this file, has no need of it
+
+    made = Prepared(SOURCE)
     atexit.register(made.close)
     return made
 
@@ -260,10 +262,10 @@ def leave(code: int | str | None) -> NoReturn:
     os._exit(code or 0)
 
 
-def main(place: str) -> None:
-    """Serve; in an OS process that is to be a program, be it."""
+def main(source: str, place: str) -> None:
+    """Serve, with the Perdure of that source; in an OS process that is to be a program, be it."""
     installed = sys.path[1:]
-    sys.path[0] = str(Path(__file__).parents[1] / "src")
+    sys.path[0] = source
     _import()
     gc.collect()
     gc.freeze()  # no collection writes to what all programs share
@@ -290,4 +292,4 @@ def main(place: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

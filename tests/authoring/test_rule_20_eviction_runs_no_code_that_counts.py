@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.turns import current, eviction
 from perdure.turns.loop import TurnLoop, current_turn
 from tests.authoring.life import BIRTH, ID, Life
+from tests.source import PYTHONPATH
 
 RAN: list[str] = []
 
@@ -130,11 +130,9 @@ def test_rule_20_code_that_catches_everything_does_not_keep_the_program_from_end
         "Life(catching_everything).loop.evict()\n"
         "print('evicted', flush=True)\n"
     )
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join([str(root / "src"), str(root)])
     ended = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True,
         text=True,
         timeout=30,

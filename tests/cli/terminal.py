@@ -11,13 +11,12 @@ import threading
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from perdure.cli.app import run
 from tests.prepared import prepared as python
+from tests.source import PYTHONPATH
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 30.0
 
 
@@ -66,8 +65,7 @@ class Program:
 
     def __init__(self, words: list[str], environment: dict[str, str], *, prepared: bool = True) -> None:
         """Start ``python`` with these words, forked from the prepared one or as a person would."""
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        whole = {**os.environ, "PYTHONPATH": path, **environment}
+        whole = {**os.environ, "PYTHONPATH": PYTHONPATH, **environment}
         said, say = os.pipe()
         with open(os.devnull) as nothing, open(say, "wb"):
             streams = (nothing.fileno(), say, say)

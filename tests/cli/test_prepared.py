@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.terminal import ROOT, Program
+from tests.cli.terminal import Program
 from tests.prepared import prepared
+from tests.source import SOURCE
 
 SHOP = """
 import os, sys
@@ -38,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 def both(line: str, folder: Path) -> Sequence[subprocess.CompletedProcess[str]]:
     """What a line for the shell comes to with the prepared Python, and then with Python itself."""
-    own = {"PERDURE_URL": f"sqlite:///{folder}/one.db", "COLUMNS": "60", "PYTHONPATH": str(ROOT / "src")}
+    own = {"PERDURE_URL": f"sqlite:///{folder}/one.db", "COLUMNS": "60", "PYTHONPATH": SOURCE}
     return [
         subprocess.run(
             ["bash", "-o", "pipefail", "-c", line.replace("python", shlex.join(python))], cwd=folder,
@@ -86,7 +87,7 @@ def test_a_file_a_module_and_a_line_of_code_run_as_they_do_in_python(folder: Pat
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_ends_with_whoever_gave_it(how: signal.Signals, folder: Path) -> None:
     line = shlex.join([*prepared().command, "-m", "perdure", "worker", "shop"])
-    own = {"PERDURE_URL": f"sqlite:///{folder}/one.db", "PYTHONPATH": str(ROOT / "src")}
+    own = {"PERDURE_URL": f"sqlite:///{folder}/one.db", "PYTHONPATH": SOURCE}
     given = subprocess.Popen(
         ["sh", "-c", f"exec {line}"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={**os.environ, **own}, text=True,

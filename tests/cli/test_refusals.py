@@ -12,7 +12,8 @@ import pytest
 
 from perdure.cli import text
 from perdure.cli.app import run
-from tests.cli.terminal import ROOT, Terminal
+from tests.cli.terminal import Terminal
+from tests.source import SOURCE
 
 
 @pytest.mark.parametrize("words", [["pss"], ["ps", "--colour"], ["show"], ["ps", "--limit", "many"], ["start"]])
@@ -95,7 +96,7 @@ def test_without_its_libraries_the_program_says_what_to_install(tmp_path: Path) 
     (tmp_path / "rich" / "__init__.py").write_text("raise ModuleNotFoundError('no rich', name='rich')")
     done = subprocess.run(
         [sys.executable, "-m", "perdure", "ps"],
-        env={"PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"},
+        env={"PYTHONPATH": f"{tmp_path}:{SOURCE}"},
         capture_output=True,
         text=True,
     )
@@ -107,7 +108,7 @@ def test_importing_perdure_imports_neither_the_command_line_nor_a_database() -> 
     heavy = "cyclopts rich asyncpg sqlite3 uvloop pydantic"
     code = f"import sys, perdure; print([name for name in '{heavy}'.split() if name in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env={"PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
 
@@ -117,7 +118,7 @@ def test_a_worker_imports_nothing_that_only_a_terminal_needs() -> None:
         "import sys, perdure.cli.worker_process; print([name for name in ('cyclopts', 'rich') if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env={"PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
 

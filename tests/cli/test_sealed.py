@@ -14,7 +14,8 @@ import pytest
 from perdure import limits
 from perdure.errors import InvalidInput
 from tests.cli import till
-from tests.cli.terminal import ROOT, Program, Terminal
+from tests.cli.terminal import Program, Terminal
+from tests.source import SOURCE
 
 SEAL = """
 import perdure
@@ -92,7 +93,7 @@ def test_the_limit_of_a_payload_can_be_raised_only_with_an_offload(sqlite_url: s
     def run(**environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+            env={**os.environ, "PYTHONPATH": SOURCE, **environment},
         )  # fmt: skip
 
     assert "PayloadTooLarge" in run().stderr

@@ -19,9 +19,10 @@ from perdure.cli.plain_output import fitted
 from perdure.cli.rows import Rows
 from tests.cli import till
 from tests.cli.conftest import Working
-from tests.cli.terminal import ROOT, Said, Terminal
+from tests.cli.terminal import Said, Terminal
 from tests.cli.test_hostile import SHORT, check, fill
 from tests.prepared import prepared
+from tests.source import SOURCE
 
 COLUMNS = 80
 LONG = "a-key-that-somebody-has-made-of-many-words-because-keys-may-be-long"
@@ -146,7 +147,7 @@ def test_a_real_terminal_gets_lines_of_its_width(sqlite_terminal: Terminal) -> N
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     subprocess.run(
         [*prepared().command, "-m", "perdure", "ps", "--url", sqlite_terminal.url], check=True,
-        stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "PYTHONPATH": str(ROOT / "src")},
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "PYTHONPATH": SOURCE},
     )  # fmt: skip
     os.close(theirs)
     lines = os.read(ours, 64 * 1024).decode().splitlines()

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.prepared import prepared
+from tests.source import SOURCE
 
-ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
 PID = re.compile(r"\b47\d\d\b")
 PATIENCE_SECONDS = 20.0
@@ -90,7 +90,7 @@ class Walkthrough:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "PYTEST_"))}
         return kept | {
             "PATH": f"{self.programs}{os.pathsep}{os.environ.get('PATH', '')}",
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+            "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
             "COLUMNS": "200",
         }
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.prepared import prepared
-
-ROOT = Path(__file__).parents[2]
+from tests.source import PYTHONPATH, ROOT
 
 Example = Callable[..., list[str]]
 
@@ -24,7 +22,7 @@ def example() -> Example:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
         done = subprocess.run(
             [*prepared().command, "-m", f"examples.{name}", *words],
-            env=environment | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            env=environment | {"PYTHONPATH": PYTHONPATH},
             cwd=ROOT, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

@@ -15,8 +15,7 @@ import pytest
 from examples.shop import generate
 from examples.shop.books import audit, read_orders, read_stock
 from examples.shop.database import OutOfStock, Shop
-
-ROOT = Path(__file__).parents[2]
+from tests.source import PYTHONPATH, ROOT
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ async def test_the_audit_finds_an_order_that_was_charged_twice(shop: Shop) -> No
 def test_the_demonstration_ends_with_right_books_after_a_kill_and_a_stop(store_url: str) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PERDURE_URL"},
-        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        "PYTHONPATH": PYTHONPATH,
     }
     if store_url.startswith("postgresql"):
         environment["PERDURE_URL"] = store_url

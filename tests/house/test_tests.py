@@ -52,8 +52,21 @@ def mocks(module: Module) -> Iterator[str]:
             yield f"{module.name}:{node.lineno} imports a mock"
 
 
+def sources(module: Module) -> Iterator[str]:
+    """Programs that import Perdure from this repository, whichever engine is tested: a broken one would be missed."""
+    for number, line in enumerate(module.text.splitlines(), 1):
+        if re.search(r"""ROOT / ['"]src['"](?! /)""", line):
+            yield f"{module.name}:{number} take it from tests/source.py"
+
+
 def test_every_test_is_a_sentence() -> None:
     assert [found for module in modules(*FOLDERS) for found in short_names(module)] == []
+
+
+def test_programs_that_tests_start_import_the_perdure_that_is_tested() -> None:
+    watched = [module for module in modules("tests") if not module.name.startswith("tests/house/")]
+    assert [found for module in watched for found in sources(module)] == []
+    assert list(sources(planted("ENVIRONMENT = {'PYTHONPATH': str(ROOT / 'src')}\n")))
 
 
 def test_nobody_sleeps_in_a_test() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.kill.harness import LIMIT, Harness, said
-from tests.kill.victim import ENVIRONMENT, ROOT
+from tests.kill.victim import ENVIRONMENT
+from tests.source import ROOT
 
 PORTRAIT = "tests.kill.portrait"
 

@@ -13,12 +13,11 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 from tests.prepared import Program, prepared
+from tests.source import PYTHONPATH
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+ENVIRONMENT = {"PYTHONPATH": PYTHONPATH}
 """What is set in the environment of each OS process that the tests start here."""
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.load.program import FOLDER
+from tests.source import PYTHONPATH, ROOT
 
 LIMIT = 600.0
 """Seconds after which something has failed; nothing waits for this long when all is well."""
-ROOT = Path(__file__).parents[2]
 
 
 class Member:
@@ -86,8 +86,7 @@ class Pool:
 
     async def start(self, program: str = "worker", **orders: Any) -> Member:
         """Start a worker; it may not be ready yet. Its orders are those of ``worker.main``, or of another program."""
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        environment = {**os.environ, "PYTHONPATH": path, FOLDER: str(self.folder)}
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH, FOLDER: str(self.folder)}
         with open(self.folder / "workers.log", "ab") as log:
             member = Member(
                 await asyncio.create_subprocess_exec(

@@ -68,6 +68,18 @@ async def test_over_two_workers_one_of_which_dies_each_span_is_made_once(opened:
     assert len({span.context.span_id for span in spans.all}) == len(spans.all)
 
 
+async def test_the_spans_of_two_engines_with_one_provider_have_the_ids_of_their_own_processes(
+    opened: Open, spans: Spans
+) -> None:
+    engines = [(await opened(work=True, workflows=shop.WORKFLOWS, traces=spans.provider))[0] for _ in range(2)]
+    for engine in engines:
+        handle = await engine.start(shop.gift, "cup")
+        await handle.result()
+        own = trace_of(id_bytes(handle.id))
+        await until(lambda own=own: [span for span in spans.named("gift") if span.context.trace_id == own])
+    assert len(spans.named("gift")) == 2
+
+
 async def test_the_span_of_the_starter_is_the_parent_and_code_sees_it_in_its_context(
     opened: Open, spans: Spans
 ) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.source import PYTHONPATH, ROOT
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
@@ -18,7 +17,7 @@ def forked(case: str, url: str) -> list[str]:
     """What the program says that forks."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.portal.forking", case, url],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH}, cwd=ROOT,
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

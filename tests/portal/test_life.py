@@ -19,8 +19,7 @@ import pytest
 from perdure import BlockingEngine, Engine, PerdureError, ProcessFailed, WorkerOptions, errors
 from tests.portal import shop
 from tests.portal.test_verbs import LIMIT
-
-ROOT = Path(__file__).parents[2]
+from tests.source import PYTHONPATH
 
 UNCLOSED = """
 import sys
@@ -152,7 +151,7 @@ def test_an_engine_whose_opening_failed_can_be_closed(tmp_path: Path) -> None:
 def test_the_end_of_the_program_closes_it(store_url: str, end: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", UNCLOSED.format(end=end), store_url],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "error"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONWARNINGS": "error"},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.stdout == "True\n", done.stderr

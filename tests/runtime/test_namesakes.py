@@ -19,6 +19,7 @@ from perdure.authoring.workflow import DEFINED, workflow
 from perdure.errors import UnknownKind
 from perdure.kernel.worker import Offer, WorkerRow, namesakes
 from tests.runtime.conftest import LIMIT, Open, until
+from tests.source import SOURCE
 
 ROOT = Path(__file__).parents[2]
 TEXT = """
@@ -176,7 +177,7 @@ def test_a_module_has_one_name_however_it_is_run(tmp_path: Path, command: list[s
     load = "from perdure.authoring.registry import module_of; module_of('shop/app.py')"
     done = subprocess.run(
         [sys.executable, *(load if word == LOAD else word for word in command)],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"}, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.stdout == "shop.app:run\n", done.stderr
 
@@ -187,7 +188,7 @@ def test_a_module_of_a_folder_without_a_package_is_found_by_others_as_it_was_run
     (tmp_path / "shop" / "app.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "shop.app"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"}, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.stdout == "shop.app:run shop.app\n", done.stderr
 
@@ -196,7 +197,7 @@ def test_what_is_typed_in_or_made_in_a_function_has_no_version() -> None:
     text = "from perdure import workflow\nasync def run(): ...\nprint(repr(workflow(run).version))"
     for command in ([sys.executable, "-c", text], [sys.executable, "-"]):
         done = subprocess.run(
-            command, input=text, env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"}, capture_output=True, text=True,
+            command, input=text, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True,
             timeout=60,
         )  # fmt: skip
         assert done.stdout == "''\n", done.stderr

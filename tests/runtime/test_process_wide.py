@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from tests.house.page import DOCS, rows, spans
-from tests.house.tree import ROOT
+from tests.source import ROOT, SOURCE
 
 FILTER = ["the loggers below perdure"]
 WHILE_IT_WORKS = ["the collector's threshold", "threads", "what the collector leaves out"]
@@ -30,7 +30,7 @@ def stages() -> dict[str, list[str]]:
         check=False,
         timeout=100,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": SOURCE},
     )
     assert said.returncode == 0, said.stderr
     told: dict[str, list[str]] = json.loads(said.stdout)

@@ -153,12 +153,18 @@ async def test_what_has_ended_is_examined_too(watch: Watch) -> None:
 async def test_two_supervisors_at_once_examine_a_page_once_and_change_nothing(watch: Watch) -> None:
     row = await unsound(watch)
 
+    waits = []
+
     async def look(context: SweepContext) -> int:
         context.check_rate = RATE
-        return await record_unsound.sweep(context, record_unsound.Position())
+        place = record_unsound.Position()
+        new = await record_unsound.sweep(context, place)
+        waits.append(place.wait)
+        return new
 
     one, two = sorted(await watch.at_once(look, "records"))
     assert one == 0 < two
+    assert waits.count(record_unsound.AGAIN_SECONDS) == 1, "one was quicker, the other looks again later"
     assert await watch.trial.row(row.id) == row
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from perdure.kernel import archive
 from perdure.kernel.process import Process
+from tests.source import PYTHONPATH, ROOT
 
-ROOT = Path(__file__).parents[2]
 TESTS = """
 import asyncio
 import sys
@@ -77,7 +77,7 @@ def run(folder: Path) -> str:
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-v", "-p", "pytest_perdure", "-p", "no:cacheprovider", "-W", "error"],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         cwd=folder, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     return done.stdout + done.stderr

@@ -14,10 +14,10 @@ from typing import Any
 
 from bench.commit import source_of
 from perdure import Engine, Handle
+from tests.source import ROOT, SOURCE
 from tests.upgrade import flow, hand
 from tests.upgrade.release import FOLDER
 
-ROOT = Path(__file__).parents[2]
 NAMES = ["Ann", "Ben", "Cid"]
 LIMIT = 60.0
 """Seconds within which everything has ended. Of an overlooked signal it may take some rounds of the sweep."""
@@ -33,7 +33,7 @@ class Fleet:
 
     def __init__(self, url: str, old: Path, folder: Path) -> None:
         self.url = url
-        self.sources = {"old": old, "new": ROOT / "src"}
+        self.sources = {"old": old, "new": Path(SOURCE)}
         self.workers: dict[str, asyncio.subprocess.Process] = {}
         self._errors = folder / "workers.log"
 
