@@ -15,8 +15,9 @@ from perdure.errors import InvalidInput, KeyConflict, PayloadError, ProcessBroke
 from tests.cli import till
 from tests.cli.conftest import at_work, on_copy
 from tests.cli.purse import Purse
-from tests.cli.terminal import ROOT, Program, Terminal
+from tests.cli.terminal import Program, Terminal
 from tests.house.page import rows
+from tests.source import ROOT
 
 NOWHERE = "sqlite:////no/such/folder/shop.db"
 DONE: dict[str, tuple[str, ...]] = {

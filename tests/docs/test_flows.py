@@ -5,7 +5,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from tests.docs.walkthrough import ROOT, blocks
+from tests.docs.walkthrough import blocks
+from tests.source import ROOT
 
 
 def test_the_diagram_of_the_guide_is_drawn_by_the_flow_beside_it(tmp_path: Path) -> None:

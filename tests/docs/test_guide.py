@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.walkthrough import ROOT, Walkthrough
+from tests.docs.walkthrough import Walkthrough
+from tests.source import ROOT
 
 PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 
