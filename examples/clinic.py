@@ -58,7 +58,7 @@ async def serve(folder: Path) -> None:
 def look(folder: Path, pictures: Path) -> None:
     """Look for the patient's name in all that was written, as a thief would."""
     kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    seen = any(b"Ann" in content for content in kept.values())
+    seen = any(PATIENT.encode() in content for content in kept.values())
     outside = sum(pictures in path.parents for path in kept)
     print(f"who has not finds a name {'somewhere' if seen else 'nowhere'}; {outside} picture lies outside")
 

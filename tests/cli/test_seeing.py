@@ -222,8 +222,8 @@ def test_what_is_stored_cannot_steer_the_terminal(sqlite_terminal: Terminal, wor
         assert "[bold]gone[/bold]" in said.out
 
 
-def test_looking_and_starting_create_nothing(sqlite_url: str, tmp_path: Path) -> None:
-    terminal = Terminal(sqlite_url)
+def test_looking_and_starting_create_nothing(new_sqlite_url: str, tmp_path: Path) -> None:
+    terminal = Terminal(new_sqlite_url)
     said = terminal("ps")
     assert said.code == 1
     assert said.err.startswith("perdure: there is no database /")
