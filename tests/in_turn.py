@@ -1,9 +1,9 @@
 """What could run on several stores runs on one, in turn: ``pytest -p tests.in_turn``, as `make test` does.
 
 Each test that can run on either database runs on one of the two. What the two promise alike is proven by tests/store,
-whose tests run on both; but of the sealed stores, which lie over these, each test has one: over SQLite or over
-PostgreSQL. Which one follows from the test's name, so that it is always the same, and half of each file's tests stand
-on each. `make test-all` runs all on all.
+whose tests run on both; but of SQLite in a file or in memory, and of the sealed stores, which lie over these, each test
+has one. Which one follows from the test's name, so that it is always the same, and half of each file's tests stand on
+each. `make test-all` runs all on all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ SEALED = frozenset({"sqlite_file", "postgres", "TestSealedSqlite", "TestSealedPo
 """What tests of sealed stores call those that they run on: parameters, or classes of the conformance suite."""
 Places = Mapping[str, frozenset[str]]
 """The names of stores that make twins, by where a test stands: the first place counts."""
-PLACES: Places = {"tests/store/sealed/": SEALED, "tests/store/": frozenset[str](), "tests/": DATABASES}
+SQLITE = frozenset({"TestSqliteFile", "TestSqliteMemory"})
+"""The classes of the conformance suite whose stores differ in nothing but where their pages are."""
+PLACES: Places = {"tests/store/sealed/": SEALED, "tests/store/": SQLITE, "tests/": DATABASES}
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.in_turn import in_turn
+from tests.in_turn import PLACES, in_turn
 from tests.side_by_side import HERE, together
 
 SLOW = (
@@ -54,8 +54,6 @@ RUNS = {
 EXAMPLES = "PERDURE_EXAMPLES"
 """The environment variable that says how many examples of each property of the kernel are tried."""
 SERVERS = ("postgres", "pooled")
-SQLITE = {"tests/store/": frozenset({"TestSqliteFile", "TestSqliteMemory"})}
-"""What runs in a file and in memory alike runs in one of the two."""
 
 
 def needs_a_server(names: list[str], parameters: list[Any]) -> bool:
@@ -71,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         calls = getattr(item, "callspec", None)
         parameters = list(calls.params.values()) if calls else []
         (left if needs_a_server(getattr(item, "fixturenames", []), parameters) else kept).append(item)
-    items[:], twins = in_turn(kept, SQLITE)
+    items[:], twins = in_turn(kept, PLACES)
     config.hook.pytest_deselected(items=[*left, *twins])
 
 
