@@ -23,13 +23,16 @@ SLOW = (
     "runtime/test_commands_everywhere.py",
     "runtime/test_damaged_rows.py",
     "runtime/test_fork_server.py",
+    "runtime/test_forks.py",
     "runtime/test_inbox.py",
     "runtime/test_large_families.py",
     "runtime/test_load.py",
     "runtime/test_namesakes.py",
     "runtime/test_no_imports.py",
+    "runtime/test_queue_limits.py",
     "runtime/test_refused_cells.py",
     "runtime/test_renewal.py",
+    "runtime/test_rules.py",
     "runtime/test_saga.py",
     "runtime/test_shortages.py",
     "runtime/test_strange_folder.py",
@@ -43,14 +46,13 @@ RUNTIME = [
     for path in sorted((HERE / "runtime").rglob("test_*.py"))
     if path.relative_to(HERE).as_posix() not in SLOW
 ]
+PARTS = 5
+"""Tests of runtime mostly wait: each part of them waits beside the others."""
 RUNS = {
     "conformance": ("store/test_conformance.py",),
     "kernel and authoring": ("kernel", "authoring"),
-    "a third of runtime": RUNTIME[::3],
-    "another third of runtime": RUNTIME[1::3],
-    "the last third of runtime": RUNTIME[2::3],
+    **{f"part {part + 1} of {PARTS} of runtime": RUNTIME[part::PARTS] for part in range(PARTS)},
 }
-"""Tests of runtime mostly wait: each third of them waits beside the others."""
 EXAMPLES = "PERDURE_EXAMPLES"
 """The environment variable that says how many examples of each property of the kernel are tried."""
 SERVERS = ("postgres", "pooled")
