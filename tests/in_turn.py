@@ -8,7 +8,6 @@ each. `make test-all` runs all on all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -17,23 +16,22 @@ import pytest
 DATABASES = frozenset({"sqlite", "postgres"})
 SEALED = frozenset({"sqlite_file", "postgres", "TestSealedSqlite", "TestSealedPostgresPooled"})
 """What tests of sealed stores call those that they run on: parameters, or classes of the conformance suite."""
-Places = Mapping[str, frozenset[str]]
-"""The names of stores that make twins, by where a test stands: the first place counts."""
 SQLITE = frozenset({"TestSqliteFile", "TestSqliteMemory"})
 """The classes of the conformance suite whose stores differ in nothing but where their pages are."""
-PLACES: Places = {"tests/store/sealed/": SEALED, "tests/store/": SQLITE, "tests/": DATABASES}
+PLACES = {"tests/store/sealed/": SEALED, "tests/store/": SQLITE, "tests/": DATABASES}
+"""The names of stores that make twins, by where a test stands: the first place counts."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out of each pair of twins the one whose turn it is not; what has no twin stays."""
-    items[:], left_out = in_turn(items, PLACES)
+    items[:], left_out = in_turn(items)
     config.hook.pytest_deselected(items=left_out)
 
 
-def in_turn(items: list[pytest.Item], places: Places) -> tuple[list[pytest.Item], list[pytest.Item]]:
+def in_turn(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The tests whose turn it is, and the others."""
-    apart = [_apart(item, places) for item in items]
+    apart = [_apart(item) for item in items]
     stores: dict[str, set[str]] = {}
     for name, store in apart:
         stores.setdefault(name, set()).add(store)
@@ -43,9 +41,9 @@ def in_turn(items: list[pytest.Item], places: Places) -> tuple[list[pytest.Item]
     return kept, left_out
 
 
-def _apart(item: pytest.Item, places: Places) -> tuple[str, str]:
+def _apart(item: pytest.Item) -> tuple[str, str]:
     """A test's name without its store, and that store; a test that runs on every store is apart from its twin."""
-    stores = next((known for place, known in places.items() if item.nodeid.startswith(place)), frozenset())
+    stores = next((known for place, known in PLACES.items() if item.nodeid.startswith(place)), DATABASES)
     given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     place, _, words = item.nodeid.partition("[")
     named = [*place.split("::")[1:-1], *given.values()]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.in_turn import PLACES, in_turn
+from tests.in_turn import in_turn
 from tests.side_by_side import HERE, together
 
 SLOW = (
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         calls = getattr(item, "callspec", None)
         parameters = list(calls.params.values()) if calls else []
         (left if needs_a_server(getattr(item, "fixturenames", []), parameters) else kept).append(item)
-    items[:], twins = in_turn(kept, PLACES)
+    items[:], twins = in_turn(kept)
     config.hook.pytest_deselected(items=[*left, *twins])
 
 
