@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from perdure import settings
 from perdure.authoring import isolation
-from perdure.authoring.library import own_workflows
+from perdure.authoring.library import library_workflows
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import StepPolicies
 from perdure.authoring.workflow import Workflow
@@ -306,7 +306,7 @@ def _hosted(registry: Registry | None, workflows: Iterable[Workflow[Any, Any]] |
     """What an engine hosts: by default all that the program has defined, and in a worker the library's own too."""
     if registry is None:
         registry = Registry.of_program() if workflows is None else Registry(*workflows)
-    for own in own_workflows() if work else ():
+    for own in library_workflows() if work else ():
         registry.add(own)
     return registry
 

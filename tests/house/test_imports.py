@@ -10,7 +10,7 @@ from tests.house.tree import PACKAGE, Module, dotted, modules, planted
 
 ALLOWED = {
     "authoring/registry.py module_of": "the modules of an application are loaded when a worker starts",
-    "authoring/library.py own_workflows": "an engine with a worker is made, or a person asks for a process of these",
+    "authoring/library.py library_workflows": "an engine with a worker is made, or a person asks for such a process",
     "authoring/workflow.py _check_schedule": "a workflow is declared",
     "authoring/undo.py undo_of": "a step is declared: two modules know each other there",
     "turns/sandbox/mentions.py _not_the_users": "a workflow is declared: its code is looked at",

@@ -10,7 +10,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.kernel.names import LIBRARY
 
 
-def own_workflows() -> Iterator[Workflow[Any, Any]]:
+def library_workflows() -> Iterator[Workflow[Any, Any]]:
     """All of them: every worker hosts them. A program that only is a client imports them when it asks for one."""
     from perdure.authoring.check.machine import CheckMachine
     from perdure.authoring.operation.machine import OperationMachine
@@ -20,10 +20,10 @@ def own_workflows() -> Iterator[Workflow[Any, Any]]:
     yield from (ScheduleMachine.__machine__, OperationMachine.__machine__, CheckMachine.__machine__, webhook)
 
 
-def with_own(registry: Registry, kind: str) -> Registry:
+def with_library_kind(registry: Registry, kind: str) -> Registry:
     """The registry, which knows that kind from now on if it is one of the library's own."""
     if kind.startswith(LIBRARY) and kind not in registry.kinds:
-        for workflow in own_workflows():
+        for workflow in library_workflows():
             if workflow.name == kind:
                 registry.add(workflow)
     return registry

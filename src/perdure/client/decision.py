@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Raw, Struct
 
 from perdure import limits
-from perdure.authoring.library import with_own
+from perdure.authoring.library import with_library_kind
 from perdure.authoring.start import NamedWorkflow
 from perdure.client import validation
 from perdure.clock import microseconds
@@ -166,7 +166,7 @@ def edit_input(sender: Sender, registry: Registry, arguments: Arguments, *, rest
     """Give it other arguments, by place and by name; they are checked if its workflow is in the registry."""
 
     def edited(row: Process, history: Sequence[Event], now: int) -> Commit:
-        known = with_own(registry, row.kind).versions.get((row.kind, row.code))
+        known = with_library_kind(registry, row.kind).versions.get((row.kind, row.code))
         raw = validation.input(known or NamedWorkflow(row.kind, version=row.code), *arguments)
         return with_input(row, history, raw, sender, now=now, restart=restart)
 
@@ -178,7 +178,7 @@ def edit_fields(sender: Sender, registry: Registry, changes: dict[str, Raw]) -> 
 
     def edited(row: Process, history: Sequence[Event], now: int) -> Commit:
         fields = fields_of(row)
-        known = with_own(registry, row.kind).versions.get((row.kind, row.code))
+        known = with_library_kind(registry, row.kind).versions.get((row.kind, row.code))
         if known is not None and known.machine is not None:
             known.machine.check_edit(fields, parted(row.state or b"")[0].form, changes)
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perdure.authoring.library import with_own
+from perdure.authoring.library import with_library_kind
 from perdure.client import validation
 from perdure.client.local_worker import LocalWorker
 from perdure.clock import Computer
@@ -118,7 +118,7 @@ class Reference:
         """Send the process a message; raises ProcessNotFound, InboxFull, InvalidInput."""
         validation.outside_a_turn()
         if self.kind is not None and type in LETTERS:
-            with_own(self._parts.registry, self.kind).check_letter(self.kind, name)
+            with_library_kind(self._parts.registry, self.kind).check_letter(self.kind, name)
         message = Message(self._parts.machine.new_id(), self.id_bytes, type, name, raw, key, sender)
         answer = await self._parts.sent(message)
         validation.check_sent(answer)
