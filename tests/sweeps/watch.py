@@ -104,8 +104,13 @@ class Watch:
         """Whether the rows are still as they were."""
         return [await self.sound(process) for process in processes] == list(processes)
 
-    async def at_once(self, sweep: Callable[[SweepContext], Awaitable[int]], door: str = "commit") -> list[int]:
-        """Two supervisors sweep at once: neither goes through ``door`` before the other stands there too."""
+    async def at_once(
+        self, sweep: Callable[[SweepContext], Awaitable[int]], door: str = "commit", *, behind: bool = False
+    ) -> list[int]:
+        """Two supervisors sweep at once: neither goes through ``door`` before the other stands there too.
+
+        ``behind`` means that neither hears the store's answer before both are answered.
+        """
         both = asyncio.Barrier(2)
         visits = 0
 
@@ -116,11 +121,12 @@ class Watch:
                 await asyncio.wait_for(both.wait(), LIMIT)
 
         wards = [await self.context(), await self.context()]
-        self.store.before = meet
+        side = "after" if behind else "before"
+        setattr(self.store, side, meet)
         try:
             return list(await asyncio.gather(*(sweep(context) for context in wards)))
         finally:
-            self.store.before = _nothing
+            setattr(self.store, side, _nothing)
 
     async def after_an_outage(
         self, context: SweepContext, sweep: Callable[[SweepContext], Awaitable[int]], *doors: str
