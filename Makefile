@@ -32,7 +32,7 @@ help:
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
 
-# What can run on either database runs here on one of the two (tests/in_turn.py), in `make test-all` on both.
+# What can run on either database runs here on one of the two, and what is marked as long not at all (tests/in_turn.py).
 test: check postgres $(VENV)/plays-s3
 	@$(BIN)/python -m tests.side_by_side -p tests.in_turn $(PYTEST_ARGS)
 

@@ -27,8 +27,8 @@ APART = (
     ),
     ("kill", "store/sealed/test_conformance.py"),
     ("runtime",),
-    ("cli", "docs", "examples", "pooled", "portal", "transactions"),
-    ("simulator",),
+    ("cli", "examples", "pooled", "portal"),
+    ("docs", "simulator", "transactions"),
     ("store",),
     ("breakers", "flows", "load", "machines", "notices", "restored", "schedules", "upgrade"),
 )

@@ -41,6 +41,7 @@ def figures(name: str) -> set[str]:
 
 
 @on_sqlite
+@pytest.mark.long
 def test_wakes_are_measured_for_each_length_of_history(ours: Contestant, cluster: Cluster) -> None:
     measured = workload.wakes(ours, cluster, 2, HISTORIES)
     assert measured["wakes"] == len(HISTORIES) * 2 * ours_wakes.ROUNDS
@@ -56,6 +57,7 @@ def test_steps_with_large_results_are_measured_for_each_size(ours: Contestant, c
     assert min(measured.values()) > 0
 
 
+@pytest.mark.long
 def test_many_processes_with_a_history_are_woken(ours: Contestant, cluster: Cluster) -> None:
     with Seat(ours, cluster) as seat:
         measured = backlog.measure_wakes(seat, 30, 40)
@@ -70,6 +72,7 @@ def test_starting_many_is_measured_against_a_closed_loop(ours: Contestant, clust
     assert measured["ratio"] == measured["processes_per_s"] / measured["loop_per_s"]
 
 
+@pytest.mark.long
 def test_calls_to_machines_are_measured(ours: Contestant, cluster: Cluster) -> None:
     measured = workload.ALL["w20"].measure(ours, cluster, 100)
     assert figures("w20") <= set(measured)
@@ -84,6 +87,7 @@ def test_schedules_that_are_due_at_one_instant_are_measured(ours: Contestant, cl
     assert measured["occurrences_per_s"] > 0 and measured["last_s"] >= 0
 
 
+@pytest.mark.long
 def test_the_repair_of_many_by_one_operation_is_measured(
     ours: Contestant, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +98,7 @@ def test_the_repair_of_many_by_one_operation_is_measured(
     assert 0 < measured["before_kill"] < 1_500
 
 
+@pytest.mark.long
 def test_two_engines_are_measured_against_one(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(several, "LEAD_SECONDS", 1.0)
     measured = workload.ALL["w17"].measure(contestant.ALL["ours"], cluster, 60)
@@ -102,6 +107,7 @@ def test_two_engines_are_measured_against_one(cluster: Cluster, monkeypatch: pyt
 
 
 @on_sqlite
+@pytest.mark.long
 def test_a_fresh_worker_that_is_killed_has_figures_of_its_own(ours: Contestant, cluster: Cluster) -> None:
     with Seat(ours, cluster) as seat:
         seat.prepare()
@@ -126,6 +132,7 @@ def test_a_wake_is_read_from_the_effect_that_its_process_has_noted(tmp_path: obj
     assert ours_wakes.noted(task.effects, 1, 2)
 
 
+@pytest.mark.long
 def test_a_long_text_has_its_size_and_cannot_be_made_much_shorter() -> None:
     for size in (1_000, 100_000):
         text = payload.text(size).encode()

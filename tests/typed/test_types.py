@@ -1,25 +1,18 @@
-"""What mypy sees of Perdure's interface; ``make types`` asks pyright too."""
+"""What mypy must find in ``program.py``, which `make check` asks, and ``make types`` pyright too."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
+import tomllib
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parents[2]
+SETTINGS = Path(__file__).parents[2] / "pyproject.toml"
 
 
-def test_mypy_finds_each_wrong_call_and_knows_the_type_of_each_right_one(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    program = tmp_path / "program.py"  # of the tests' own folder mypy asks less
-    shutil.copy(Path(__file__).with_name("program.py"), program)
-    # In an OS process of its own: mypy leaves a raised threshold of the collector and a large heap behind.
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", str(program)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert checked.stderr == ""
-    assert [line for line in checked.stdout.splitlines() if "program.py:" in line] == []
-    assert "Found" in checked.stdout or "Success" in checked.stdout
+def test_of_the_program_mypy_overlooks_nothing_of_what_it_overlooks_in_tests() -> None:
+    mypy = tomllib.loads(SETTINGS.read_text())["tool"]["mypy"]
+    assert mypy["strict"] is True and "tests" in mypy["files"]
+    sections = {module: section for section in mypy["overrides"] for module in section["module"]}
+    tests, program = sections["tests.*"], sections["tests.typed.program"]
+    assert program["enable_error_code"] == tests["disable_error_code"]
+    loose = {name for name, value in tests.items() if isinstance(value, bool)}
+    assert loose and all(program[name] is not tests[name] for name in loose)
