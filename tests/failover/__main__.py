@@ -7,14 +7,21 @@ import asyncio
 import logging
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
+from tests.failover.load import PRODUCTIVE_SECONDS
 from tests.failover.rounds import failovers, losses, restarts
 
 
 async def all_rounds(asked: argparse.Namespace) -> None:
     """Run what was asked for, and print what was found."""
-    for rounds, work in ((asked.restarts, restarts), (asked.failovers, failovers), (asked.losses, losses)):
+    asked_for = (
+        (asked.restarts, partial(restarts, within=PRODUCTIVE_SECONDS)),
+        (asked.failovers, partial(failovers, within=PRODUCTIVE_SECONDS)),
+        (asked.losses, losses),
+    )
+    for rounds, work in asked_for:
         if rounds:
             with tempfile.TemporaryDirectory(prefix="perdure-failover-") as folder:
                 print(await work(rounds, Path(folder), lambda text: print(text, file=sys.stderr)), flush=True)

@@ -21,6 +21,7 @@ from tests.kill.workload import five_pauses
 SomeLoad = TypeVar("SomeLoad", bound="Load")
 STEPS = 5
 PRODUCTIVE_SECONDS = 3.0
+"""What a quiet machine keeps to; beside other tests nobody measures time."""
 
 
 class Load:
@@ -71,11 +72,11 @@ class Load:
                 await asyncio.sleep(0.005)
         return loop.time() - begun
 
-    async def productive(self) -> None:
-        """The server has just begun to accept writes: within 3 s workers begin new steps."""
+    async def productive(self, within: float) -> None:
+        """The server has just begun to accept writes: within so many seconds workers begin new steps."""
         seconds = await self.grown(1)
         self.slowest = max(self.slowest, seconds)
-        assert seconds <= PRODUCTIVE_SECONDS, "the workers took too long to be productive again"
+        assert seconds <= within, "the workers took too long to be productive again"
 
     async def judge(self) -> str:
         """All that was acknowledged is there and finished, each effect under its key; the answer tells the counts."""

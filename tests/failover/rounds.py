@@ -20,26 +20,30 @@ BETWEEN = 60
 Told = Callable[[str], None]
 
 
-async def restarts(rounds: int, folder: Path, told: Told = lambda text: None, settings: Sequence[str] = ()) -> str:
+async def restarts(
+    rounds: int, folder: Path, told: Told = lambda text: None, settings: Sequence[str] = (), within: float = LIMIT
+) -> str:
     """Crash one server again and again, by ``pg_ctl -m immediate``'s signal and by SIGKILL in turn."""
     with Server(settings) as server:
         async with under_load(server.fresh_database(), folder) as load:
             for done, (name, how) in zip(range(1, rounds + 1), itertools.cycle(HOW.items()), strict=False):
                 await asyncio.to_thread(server.restart, how)
-                await load.productive()
+                await load.productive(within)
                 await load.grown(BETWEEN)
                 told(f"{done} restarts, the last by {name}; {len(load.finished):,} processes finished")
         return f"{rounds:,} restarts of PostgreSQL under load: {load.verdict}"
 
 
-async def failovers(rounds: int, folder: Path, told: Told = lambda text: None, settings: Sequence[str] = ()) -> str:
+async def failovers(
+    rounds: int, folder: Path, told: Told = lambda text: None, settings: Sequence[str] = (), within: float = LIMIT
+) -> str:
     """Kill the primary and promote its synchronous standby, again and again; the dead one's port gets the next one."""
     with Pair(synchronous=True, settings=settings) as pair:
         database = pair.primary.fresh_database().rpartition("/")[2]
         async with under_load(pair.url(database), folder) as load:
             for done in range(1, rounds + 1):
                 await asyncio.to_thread(pair.fail_over)
-                await load.productive()
+                await load.productive(within)
                 await asyncio.to_thread(pair.follow)
                 await load.grown(BETWEEN)
                 told(f"{done} failovers; {len(load.finished):,} processes finished")

@@ -19,15 +19,18 @@ async def main(url: str, lease: float, ledger: str) -> None:
         async with Engine(url, migrate=True) as engine:
             print("ready", flush=True)
             while True:
+                term = 0
                 try:
                     async with engine.leader("import", lease=lease) as lead:
-                        print(f"leads {lead.term}", flush=True)
+                        term = lead.term
+                        print(f"leads {term}", flush=True)
                         while True:
                             lead.check()
                             book.write(f"{lead.term} {os.getpid()}\n")
                             await asyncio.sleep(0.01)
                 except LeadershipLost:
-                    print(f"lost {lead.term}", flush=True)
+                    if term:  # else it was lost before the block began
+                        print(f"lost {term}", flush=True)
 
 
 if __name__ == "__main__":

@@ -44,25 +44,26 @@ async def programs(harness: Harness) -> AsyncIterator[Programs]:
 
 async def test_a_leader_that_is_killed_is_followed_by_another_when_its_lease_is_over(programs: Programs) -> None:
     first = await programs.start()
-    assert await said(first, "leads") == "1"
+    term = int(await said(first, "leads"))
     second = await programs.start()
     first.send_signal(signal.SIGKILL)
-    assert await said(second, "leads") == "2"
+    assert int(await said(second, "leads")) > term
     lines = programs.lines()
     assert lines == sorted(lines), "nobody has worked with a term that was over"
-    assert {pid for term, pid in lines if term == 1} == {first.pid}
+    assert {pid for of, pid in lines if of == term} == {first.pid}
 
 
 async def test_a_leader_that_was_stopped_past_its_lease_does_nothing_when_it_goes_on(programs: Programs) -> None:
     first = await programs.start()
-    assert await said(first, "leads") == "1"
+    term = int(await said(first, "leads"))
     second = await programs.start()
     first.send_signal(signal.SIGSTOP)
-    assert await said(second, "leads") == "2"
+    later = int(await said(second, "leads"))
+    assert later > term
     first.send_signal(signal.SIGCONT)
-    assert await said(first, "lost") == "1"
+    assert int(await said(first, "lost")) == term
     second.send_signal(signal.SIGKILL)
-    assert await said(first, "leads") == "3", "it asks again, as any other"
+    assert int(await said(first, "leads")) > later, "it asks again, as any other"
     lines = programs.lines()
     assert lines == sorted(lines), "it worked with a term that was over"
 

@@ -60,7 +60,10 @@ class Leadership:
     # -- the block ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Wait until this program leads; raises TimeoutError after ``timeout``, WorkflowMisuse, StoreError."""
+        """Wait until this program leads; raises TimeoutError after ``timeout``, WorkflowMisuse, StoreError.
+
+        LeadershipLost is raised here if the lease was won and lost again before the block began.
+        """
         validation.outside_a_turn()
         work = asyncio.current_task()
         if self._id or work is None:
