@@ -28,9 +28,9 @@ APART = (
     ("kill", "store/sealed/test_conformance.py"),
     ("runtime",),
     ("cli", "examples", "pooled", "portal"),
-    ("docs", "simulator", "transactions"),
+    ("cut", "docs", "failover", "restored", "transactions"),
+    ("simulator", "flows", "machines", "schedules"),
     ("store",),
-    ("breakers", "flows", "load", "machines", "notices", "restored", "schedules", "upgrade"),
 )
 """What mostly waits stands beside what mostly computes, so that all end at about the same time.
 
