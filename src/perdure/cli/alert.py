@@ -101,7 +101,7 @@ async def silence(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Send nothing of a rule for a while, until a time, or in some hours of each day; what is so afterwards is told then.
+    """Send nothing of a rule for a while, until a time, or in hours of each day; what is so afterwards is told then.
 
     Parameters
     ----------
@@ -127,8 +127,8 @@ async def silence(
         await _show(engine, [seen], json=json)
 
 
-@alert.command
-async def test(name: str, *, json: Json = False, url: Url = DEFAULT_URL) -> int:
+@alert.command(name="test")
+async def trial(name: str, *, json: Json = False, url: Url = DEFAULT_URL) -> int:
     """Send a message to each place of a rule, from here, and show of what the rule holds now; ends with 1 if one fails.
 
     Parameters

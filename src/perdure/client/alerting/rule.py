@@ -100,8 +100,8 @@ def _condition(when: Any) -> AlertCondition:
     try:
         return AlertCondition(when)
     except ValueError:
-        known = ", ".join(AlertCondition)
-        text = f"there is no condition {shown(when)}.{near(str(when), AlertCondition)} There are {known}."
+        known = [one.value for one in AlertCondition]
+        text = f"there is no condition {shown(when)}.{near(str(when), known)} There are {', '.join(known)}."
         raise InvalidInput(text) from None
 
 
