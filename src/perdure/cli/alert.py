@@ -193,7 +193,7 @@ def _when(view: AlertRuleView) -> str:
 
 def _silent(view: AlertRuleView, now: datetime) -> str:
     until = view.silenced_until
-    passing = [f"until {text.when(until, now)}"] if until is not None and until > now else []
+    passing = [f"for {text.span((until - now).total_seconds())}"] if until is not None and until > now else []
     return ", ".join([*passing, *view.silenced_daily, *view.quiet])
 
 
