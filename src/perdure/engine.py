@@ -94,10 +94,9 @@ class Engine(Client):
         traces: Any = None,
     ) -> None:
         self._on_alert, self._alert_rules = checked_on_alert(on_alert), tuple(alerts)
-        self.machine = machine or Computer()
+        self.machine, self.options = machine or Computer(), options or WorkerOptions()
         self._monitor = Monitor(metrics, traces)
         self.telemetry = self._monitor.telemetry
-        self.options = options or WorkerOptions()
         registry = _hosted(registry, workflows, work=work)
         if queues is not None or labels:
             registry.serve_only(queues, labels)

@@ -1,4 +1,4 @@
-"""A mail server on loopback: it encrypts by STARTTLS, lets one user log in, and keeps what it has taken."""
+"""A mail server on loopback: it encrypts (STARTTLS or SMTPS), lets one user log in, and keeps what it has taken."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ class SmtpServer:
 
     user, password = "perdure", "s3cret-of-the-mail"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, smtps: bool = False) -> None:
         self.certificate, self._key = certified(folder)
+        self.smtps = smtps
         self.mails: list[tuple[EmailMessage, bool]] = []
         self.refuses = False
         self._talks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, HOST, 0)
+        context = self._context() if self.smtps else None
+        self._server = await asyncio.start_server(self._connected, HOST, 0, ssl=context)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -62,7 +64,12 @@ class SmtpServer:
     @property
     def url(self) -> str:
         """How the environment names it."""
-        return f"smtp://{self.user}@{HOST}:{self.port}?from=perdure@example.org"
+        return f"smtp{'s' * self.smtps}://{self.user}@{HOST}:{self.port}?from=perdure@example.org"
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.certificate, self._key)
+        return context
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -75,7 +82,7 @@ class SmtpServer:
             self._talks.discard(task)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        known = encrypted = False
+        known, encrypted = False, self.smtps
         writer.write(b"220 here\r\n")
         while line := (await reader.readline()).strip():
             verb = line[:4].upper()
@@ -85,9 +92,7 @@ class SmtpServer:
             elif line.upper() == b"STARTTLS":
                 writer.write(b"220 go on\r\n")
                 await writer.drain()
-                context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-                context.load_cert_chain(self.certificate, self._key)
-                await writer.start_tls(context)
+                await writer.start_tls(self._context())
                 encrypted = True
             elif verb == b"AUTH":
                 known = base64.b64decode(line.split()[2]) == f"\0{self.user}\0{self.password}".encode()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure import AlertRule, Engine, limits
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, UnreadablePayload
 from perdure.kernel.note import Note
 from perdure.kernel.sweep_pass import PREFIX, Passes
 from tests.alerting import shop
@@ -158,17 +158,21 @@ async def test_a_kind_that_is_held_as_an_outage_is_told_and_so_is_its_end(
     ]
 
 
-async def test_a_condition_that_cannot_be_looked_at_is_logged_once_and_shown(
-    watching: Watching, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_a_condition_that_cannot_be_looked_at_is_logged_once_and_shown_and_keeps_no_other_waiting(
+    watching: Watching, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from perdure.client.alerting import conditions
-
-    async def unreadable(asked: Any) -> Any:
-        raise InvalidInput("the query cannot be read any more")
-
     client, store = await watching()
-    await client.alerts.add(AlertRule("night", "broken"))
-    monkeypatch.setattr(conditions, "look", unreadable)
+    row = await client.operations.start("hold", "key = nobody")
+    await client.alerts.add(AlertRule("a", "operation-relapsed"))
+    await client.alerts.add(AlertRule("b", "outage"))
+    await client.outages.begin("paying")
+
+    async def damaged(door: str, argument: Any) -> None:
+        if door == "search":
+            raise UnreadablePayload(f"operation {row.id} cannot be read")
+
+    store.before = damaged
     await looked(client, store, 3)
     assert len([one for one in caplog.records if "cannot be looked at" in one.getMessage()]) == 1
-    assert (await client.alerts.list())[0].error == "the query cannot be read any more"
+    assert len(told(caplog)) == 1
+    assert [view.error for view in await client.alerts.list()] == [f"operation {row.id} cannot be read", ""]

@@ -112,7 +112,7 @@ def test_a_message_that_is_not_taken_is_tried_ever_less_often_and_given_up_after
     state = AlertState().found(plan(to=["log", "https://example.org"]), look(broken("order", 1)), NOON, silenced=False)
     state = state.answered({state.outbox[0].place: "", state.outbox[1].place: "no answer"}, NOON)
     [left] = state.outbox
-    assert (left.to, left.tries, left.next_at - NOON, state.error) == (
+    assert (left.to, left.tries, left.next_at - NOON, left.error) == (
         "https://example.org",
         1,
         5 * SECOND,

@@ -137,25 +137,26 @@ class AlertDelivery(Struct, frozen=True, omit_defaults=True):
     since: int
     next_at: int
     tries: int = 0
+    error: str = ""
 
     @property
     def place(self) -> tuple[str, str]:
         """What tells it from all others."""
         return self.message.id, self.to
 
-    def failed(self, now: int) -> AlertDelivery | None:
+    def failed(self, error: str, now: int) -> AlertDelivery | None:
         """It could not be sent; None if it is given up."""
         if now - self.since > microseconds(limits.ALERT_TRIED_SECONDS):
             return None
         wait = min(limits.ALERT_RETRY_SECONDS * 2 ** min(self.tries, 20), limits.ALERT_RETRY_CAP_SECONDS)
-        return replace(self, tries=self.tries + 1, next_at=now + microseconds(wait))
+        return replace(self, tries=self.tries + 1, next_at=now + microseconds(wait), error=error)
 
 
 class AlertState(Struct, frozen=True, omit_defaults=True):
     """How a rule stands. It is looked at next at ``look_at``, and the worker ``by`` does so until ``leased_until``.
 
     ``sent`` are the times of the messages of the last hour, ``outbox`` what is still to be sent. ``error`` is why the
-    last look or delivery has failed.
+    last look has failed.
     """
 
     subjects: dict[str, AlertSubject] = {}
@@ -193,10 +194,9 @@ class AlertState(Struct, frozen=True, omit_defaults=True):
     def found(self, plan: AlertPlan, look: AlertLook, now: int, *, silenced: bool) -> AlertState:
         """The state after a look; if there is something to tell, and it may be told, the message is in the outbox."""
         seen = {fact.subject: fact for fact in self._chosen(look.facts)}
-        subjects = {name: self._seen(fact, now) for name, fact in seen.items()}
-        for name, known in self.subjects.items():
-            if name not in seen and (kept := known.gone(resolved=plan.resolved)) is not None:
-                subjects[name] = kept
+        gone = {name: one.gone(resolved=plan.resolved) for name, one in self.subjects.items() if name not in seen}
+        left = [(name, one) for name, one in gone.items() if one is not None][:SUBJECTS]
+        subjects = {**{name: self._seen(fact, now) for name, fact in seen.items()}, **dict(left)}
         after = replace(self, subjects=subjects, upto=max(self.upto, look.upto), looked_at=now, error="")
         after = replace(after, sent=tuple(at for at in self.sent if now - at < HOUR))
         if silenced or len(after.sent) >= plan.per_hour:
@@ -227,9 +227,9 @@ class AlertState(Struct, frozen=True, omit_defaults=True):
         outbox = []
         for delivery in self.outbox:
             error = errors.get(delivery.place)
-            kept = delivery if error is None else delivery.failed(now) if error else None
+            kept = delivery if error is None else delivery.failed(error, now) if error else None
             outbox += [] if kept is None else [kept]
-        return replace(self, outbox=tuple(outbox), error=next(filter(None, errors.values()), self.error))
+        return replace(self, outbox=tuple(outbox))
 
 
 class KeptAlertRule(Struct, frozen=True, omit_defaults=True):

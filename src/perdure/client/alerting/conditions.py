@@ -14,7 +14,7 @@ from perdure.authoring.operation.plan import OperationStatus
 from perdure.client.finding.failures import FAILED
 from perdure.client.finding.fields import Candidate
 from perdure.client.finding.finder import Finder, ahead
-from perdure.client.operation_orders import outcome_of, plan_of
+from perdure.client.operation_row import outcome_of, plan_of
 from perdure.client.polling import unpolled_queues
 from perdure.clock import SECOND, microseconds
 from perdure.kernel import outage

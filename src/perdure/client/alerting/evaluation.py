@@ -73,10 +73,11 @@ class AlertEvaluation:
             state = kept.state.found(plan, found, now, silenced=silenced)
         except StoreUnavailable:
             raise
-        except PerdureError as error:
-            if str(error) != kept.state.error:
-                log.warning("the condition of alert rule %s cannot be looked at: %s", plan.name, error)
-            state = replace(kept.state, error=str(error))
+        except Exception as error:  # such as a damaged row: it keeps no other rule waiting
+            said = str(error) if isinstance(error, PerdureError) else type(error).__name__
+            if said != kept.state.error:
+                log.warning("the condition of alert rule %s cannot be looked at: %s", plan.name, said)
+            state = replace(kept.state, error=said)
         took = microseconds(limits.ALERT_PAUSE_SECONDS * (self._machine.monotonic() - began))
         now = await self._store.now()
         return replace(state, look_at=now + max(plan.every, took)), now

@@ -113,8 +113,6 @@ class AlertRules:
         A saved search that it names keeps what it means now. A rule that is put in place of another one begins anew,
         unless it says the same; it stays silenced. Raises InvalidInput.
         """
-        if not isinstance(rule, AlertRule):
-            raise InvalidInput(f"{shown(rule)} is no rule. Give an AlertRule.")
         sender, plan = validation.sender(who, why, origin), await self._whole(rule)
         known = await self._rules()
         if rule.name not in known and len(known) >= limits.ALERT_RULE_RECORDS:
@@ -203,6 +201,8 @@ class AlertRules:
 
     async def _whole(self, rule: AlertRule) -> AlertPlan:
         """The rule as it is stored, with the meaning of the saved searches that it names."""
+        if not isinstance(rule, AlertRule):
+            raise InvalidInput(f"{shown(rule)} is no rule. Give an AlertRule.")
         where = (await expanded(self._store, rule.where)).strip()
         parsed(where)
         return replace(rule.plan(), where=where)
@@ -266,7 +266,7 @@ def _view(kept: KeptAlertRule) -> AlertRuleView:
         silenced_until=instant(kept.silenced_until or None),
         silenced_daily=[*kept.silenced_daily],
         waiting=len(state.outbox),
-        error=state.error,
+        error=next(filter(None, [state.error, *(one.error for one in state.outbox)]), ""),
         changed_at=instant(kept.changed_at),
         who=kept.who,
         why=kept.why,
