@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -103,6 +104,29 @@ async def test_a_worker_killed_between_sending_and_recording_has_its_message_sen
     await client.alerts.look()
     first, second = posted(server)
     assert first == second and {one.headers["Idempotency-Key"] for one in server.requests} == {first["id"]}
+
+
+async def test_a_program_that_looks_while_its_worker_does_tells_nothing_twice(
+    watching: Watching, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = await watching()
+    await held(client, AlertRule("outages", "outage", to=server.url), "order")
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def slowly() -> int:
+        reached.set()
+        goes_on.wait(LIMIT)
+        return 200
+
+    monkeypatch.setattr(server, "answers", Answering(slowly))
+    first = asyncio.create_task(client.alerts.look())
+    await asyncio.to_thread(reached.wait, LIMIT)
+    second = asyncio.create_task(client.alerts.look())
+    for _ in range(50):
+        await client.store.now()
+    goes_on.set()
+    await asyncio.gather(first, second)
+    assert len(posted(server)) == 1
 
 
 class Answering:

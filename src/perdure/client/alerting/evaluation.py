@@ -28,9 +28,14 @@ class AlertEvaluation:
         self._store = store
         self._machine = machine
         self._id = machine.new_id().hex()
+        self._one_at_a_time = asyncio.Lock()  # a lease keeps off others, and not a second look from here
 
     async def look(self) -> float:
         """Look at every rule that is due, and send what is to be sent; the answer is in how many seconds one is due."""
+        async with self._one_at_a_time:
+            return await self._look()
+
+    async def _look(self) -> float:
         waits = [limits.ALERT_LOOK_SECONDS]
         for note in await self._store.records(Note):
             if (kept := rule_of(note)) is not None:
