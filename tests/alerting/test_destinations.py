@@ -153,7 +153,7 @@ async def test_a_trial_sends_to_each_place_says_which_has_failed_and_leaves_the_
     await client.outages.begin("order", why="the bank is down")
     trial = await client.alerts.test("outages")
     assert not trial.works and trial.holds == ["order is held as an outage: the bank is down"]
-    assert [error[:21] for error in trial.sent.values()] == ["", "", "no mail server is set"]
+    assert [error[:21] for _, error in trial.sent] == ["", "", "no mail server is set"]
     assert json.decode(server.requests[0].body)["status"] == "test"
     [view] = await client.alerts.list()
     assert view.active == [] and view.waiting == 0

@@ -205,7 +205,7 @@ def _state(view: AlertRuleView) -> str:
 
 def _tried(trial: AlertTrial) -> Rows:
     rows = Rows("place", "message")
-    for place, error in trial.sent.items():
+    for place, error in trial.sent:
         rows.add(place, text.cut(error, 300) or "taken")
     rows.add("now", text.cut("; ".join(trial.holds), 300) or "nothing would be told")
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -87,17 +87,17 @@ class AlertRuleView:
 class AlertTrial:
     """What a trial of a rule has found: ``holds`` says of what its condition holds now.
 
-    ``sent`` has the error of each place that did not take the message of the trial, empty for those that did.
+    ``sent`` are the places, each with why it did not take the message of the trial; empty if it did.
     """
 
     name: str
     holds: builtins.list[str]
-    sent: dict[str, str] = field(default_factory=dict)
+    sent: builtins.list[tuple[str, str]]
 
     @property
     def works(self) -> bool:
         """Whether every place has taken the message."""
-        return not any(self.sent.values())
+        return not any(error for _, error in self.sent)
 
 
 class AlertRules:
@@ -182,7 +182,7 @@ class AlertRules:
         text = text or "this is a test; nothing would be told now"
         message = AlertMessage(f"{name}/test/{now}", name, kept.plan.when, "test", now, text)
         errors = await asyncio.gather(*(delivered(to, message) for to in kept.plan.to))
-        return AlertTrial(name, holds, dict(zip(map(shown_destination, kept.plan.to), errors, strict=True)))
+        return AlertTrial(name, holds, [*zip(map(shown_destination, kept.plan.to), errors, strict=True)])
 
     async def remove(self, name: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Remove a rule and what it knows; a program that is given it adds it again when it starts.
