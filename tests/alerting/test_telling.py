@@ -17,7 +17,7 @@ from perdure import AlertRule, BlockingEngine, Engine
 from perdure.errors import InvalidInput, StoreUnavailable
 from perdure.kernel.alerting import KeptAlertRule
 from perdure.kernel.note import Note
-from tests.alerting.conftest import Watching
+from tests.alerting.conftest import LaterStore, Watching
 from tests.alerting.looks import told
 from tests.notices.server import Server
 from tests.runtime.conftest import LIMIT, Open, until
@@ -38,13 +38,28 @@ async def held(client: Engine, rule: AlertRule, *kinds: str) -> None:
         await client.outages.begin(kind, why="the bank is down")
 
 
+def meets(store: LaterStore, others: asyncio.Barrier) -> None:
+    """Who reads by this store goes on once the others have read as well."""
+
+    async def after(door: str, argument: Any) -> None:
+        if door == "records":
+            store.after = _nothing
+            await others.wait()
+
+    store.after = after
+
+
 async def test_of_two_workers_that_look_at_one_instant_one_tells_and_a_restart_tells_nothing_again(
     watching: Watching, server: Server
 ) -> None:
-    one, _ = await watching()
-    two, _ = await watching()
+    one, first = await watching()
+    two, second = await watching()
     await held(one, AlertRule("outages", "outage", to=server.url), "order", "bill")
-    await asyncio.gather(*(client.alerts.look() for client in (one, two, one, two)))
+    both = asyncio.Barrier(2)
+    meets(first, both)
+    meets(second, both)
+    await asyncio.gather(one.alerts.look(), two.alerts.look())
+    await asyncio.gather(one.alerts.look(), two.alerts.look())
     [message] = posted(server)
     assert (message["rule"], message["when"], message["status"], message["count"]) == ("outages", "outage", "firing", 2)
     assert sorted(fact["subject"] for fact in message["facts"]) == ["bill", "order"]
