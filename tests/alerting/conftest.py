@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perdure import limits
 from perdure.clock import Computer, microseconds
 from perdure.engine import Engine
 from perdure.store.url import store_for
@@ -53,8 +54,10 @@ async def watching(store_url: str) -> AsyncIterator[Watching]:
 
 
 @pytest.fixture(autouse=True)
-def _all_is_well() -> None:
+def _all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No order fails, and a look that takes long on a busy machine puts off no other."""
     shop.unwell.clear()
+    monkeypatch.setattr(limits, "ALERT_PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture

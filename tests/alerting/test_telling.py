@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from perdure import AlertRule, BlockingEngine, Engine
+from perdure import AlertRule, BlockingEngine, Engine, limits
 from perdure.errors import InvalidInput, StoreUnavailable
 from perdure.kernel.alerting import KeptAlertRule
 from perdure.kernel.note import Note
@@ -152,6 +152,22 @@ class Answering:
 
     def __bool__(self) -> bool:
         return True
+
+
+async def test_where_a_look_takes_long_the_next_one_comes_later_but_within_ten_minutes(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ALERT_PAUSE_SECONDS", 1e9)
+    client, store = await watching()
+    await held(client, OUTAGE)
+    seen = set()
+    for _ in range(3):
+        await client.alerts.look()
+        seen.add((await client.alerts.list())[0].looked_at)
+        store.ahead += 290
+    assert len(seen) == 1
+    await client.alerts.look()
+    assert (await client.alerts.list())[0].looked_at not in seen
 
 
 async def test_an_error_of_the_store_before_the_message_is_written_sends_nothing_and_the_same_worker_goes_on(

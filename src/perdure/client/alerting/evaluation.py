@@ -83,9 +83,10 @@ class AlertEvaluation:
             if said != kept.state.error:
                 log.warning("the condition of alert rule %s cannot be looked at: %s", plan.name, said)
             state = replace(kept.state, error=said)
-        took = microseconds(limits.ALERT_PAUSE_SECONDS * (self._machine.monotonic() - began))
+        took = limits.ALERT_PAUSE_SECONDS * (self._machine.monotonic() - began)
+        pause = microseconds(min(took, limits.ALERT_LONGEST_PAUSE_SECONDS))
         now = await self._store.now()
-        return replace(state, look_at=now + max(plan.every, took)), now
+        return replace(state, look_at=now + max(plan.every, pause)), now
 
     async def _answered(self, name: str, told: dict[tuple[str, str], str]) -> AlertState:
         """Cross off what was sent, also if a person has changed the rule meanwhile."""
