@@ -39,6 +39,7 @@ from perdure.turns.saga import saga
 if TYPE_CHECKING:
     from perdure.authoring import flow, machine
     from perdure.authoring.schedule import Schedule
+    from perdure.client.alerting.rule import AlertRule
     from perdure.client.handle import Handle
     from perdure.engine import Engine
     from perdure.kernel.notice import Notice
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Alert",
+    "AlertRule",
     "BlockingEngine",
     "Breaker",
     "Call",
@@ -93,6 +95,7 @@ __all__ = [
 
 _LATE = {
     "Alert": "perdure.runtime.alerts",
+    "AlertRule": "perdure.client.alerting.rule",
     "BlockingEngine": "perdure.portal",
     "Engine": "perdure.engine",
     "Handle": "perdure.client.handle",

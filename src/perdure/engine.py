@@ -35,6 +35,7 @@ from perdure.store.notifications import Notification
 from perdure.store.url import sealed, store_for
 
 if TYPE_CHECKING:
+    from perdure.client.alerting.rule import AlertRule
     from perdure.client.in_transaction import Awaited, Blocking, BlockingInTransaction, InTransaction
     from perdure.rehearsal.report import Rehearsal
     from perdure.runtime.worker import Worker
@@ -58,7 +59,8 @@ class Engine(Client):
     how many tasks of each queue run here at once), ``labels`` the worker's labels. A worker creates and migrates the
     database, a client refuses one that is not ready, unless ``migrate`` says otherwise. ``codecs`` and ``offload`` say
     how payloads are compressed, encrypted and kept outside the database (default: those of the module that PERDURE_SEAL
-    names). ``on_alert`` is called by the worker with each :class:`Alert`: what only a person can mend.
+    names). ``on_alert`` is called by the worker with each :class:`Alert`: what only a person can mend; ``alerts`` are
+    rules that alert, which the worker adds to the database.
     ``recovery="observe"`` pauses automatic recovery if this is the first worker after all others have gone: it tells
     what it would recover, until a person resumes it.
     ``metrics`` is a registry of prometheus-client that collects the engine's metrics, ``traces`` a TracerProvider of
@@ -86,15 +88,15 @@ class Engine(Client):
         offload: Offload | None = None,
         alone: bool = False,
         on_alert: OnAlert | None = None,
+        alerts: Iterable[AlertRule] = (),
         recovery: Literal["on", "observe"] = "on",
         metrics: Any = None,
         traces: Any = None,
     ) -> None:
-        self._on_alert = checked_on_alert(on_alert)
-        self.machine = machine or Computer()
+        self._on_alert, self._alert_rules = checked_on_alert(on_alert), tuple(alerts)
+        self.machine, self.options = machine or Computer(), options or WorkerOptions()
         self._monitor = Monitor(metrics, traces)
         self.telemetry = self._monitor.telemetry
-        self.options = options or WorkerOptions()
         registry = _hosted(registry, workflows, work=work)
         if queues is not None or labels:
             registry.serve_only(queues, labels)
@@ -162,6 +164,9 @@ class Engine(Client):
             self._monitor.follow(self.worker)
             for workflow in list(self.registry.kinds.values()):
                 await self.schedules.declare(workflow)
+            if self._alert_rules:
+                await self.alerts.declare(self._alert_rules)
+                self.worker.alert_rules.begin()
         self._unwatch = self.store.watch(self._heard)
 
     def _made(self) -> Worker:

@@ -169,6 +169,19 @@ BREAKER_LOOK_SECONDS = 1.0
 BREAKER_WAIT_SECONDS = 60.0
 BREAKER_LONGEST_SECONDS = 24 * 3600.0
 
+# Rules that alert: how often workers look, how long one is at it, and how long a message is tried
+ALERT_RULE_RECORDS = 200
+ALERT_LOOK_SECONDS = 10.0  # until a worker looks which rules are due, at the latest
+ALERT_PAUSE_SECONDS = 20.0  # for each second that a look has taken: five percent of one worker's time at most
+ALERT_LONGEST_PAUSE_SECONDS = 600.0  # however long it takes: people are to hear of what is wrong
+ALERT_SETTLED_SECONDS = 5.0  # what has changed since then may not be visible to all yet: it counts at the next look
+ALERT_LEASE_SECONDS = 60.0
+ALERT_LONGEST_LEASE_SECONDS = 3600.0
+ALERT_DELIVERY_SECONDS = 40.0
+ALERT_RETRY_SECONDS = 5.0
+ALERT_RETRY_CAP_SECONDS = 900.0
+ALERT_TRIED_SECONDS = 24 * 3600.0
+
 # Leaders: how long a lease is and may be, and how long an engine that is closed waits for blocks to end
 LEADER_LEASE_SECONDS = 15.0
 LEADER_SHORTEST_SECONDS = 1.0

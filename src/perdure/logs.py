@@ -3,7 +3,8 @@
 The loggers are ``perdure.worker``, ``perdure.process``, ``perdure.step``, ``perdure.breaker``, ``perdure.leader``,
 ``perdure.alert``, ``perdure.recovery``, ``perdure.store`` and ``perdure.quarantine``. A record about a process has the
 attributes ``process_id``, ``process_kind`` and ``process_key``, one about a step also ``step`` and ``attempt``. One
-about a breaker has ``breaker``, ``state`` and ``was``, one about a leader ``leader`` and ``term``, an alert ``alert``.
+about a breaker has ``breaker``, ``state`` and ``was``, one about a leader ``leader`` and ``term``, an alert ``alert``,
+one of a rule also ``rule`` and ``status``.
 """
 
 from __future__ import annotations

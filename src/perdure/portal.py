@@ -19,6 +19,7 @@ from perdure.authoring.start import Startable
 from perdure.authoring.workflow import Workflow
 from perdure.client.blocking import (
     AsyncVerb,
+    BlockingAlertRules,
     BlockingBreakers,
     BlockingChecks,
     BlockingEventStreams,
@@ -229,6 +230,7 @@ class BlockingEngine:
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
         self.outages = BlockingOutages(self, lambda engine: engine.outages)
+        self.alerts = BlockingAlertRules(self, lambda engine: engine.alerts)
         self.searches = BlockingSavedSearches(self, lambda engine: engine.searches)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
         self.checks = BlockingChecks(self, lambda engine: engine.checks)

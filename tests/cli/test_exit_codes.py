@@ -61,6 +61,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "breaker": ("breaker", "ls"),
     "leader": ("leader", "ls"),
     "outage": ("outage", "ls"),
+    "alert": ("alert", "list"),
     "search": ("search", "ls"),
     "stream": ("stream", "ls"),
     "recovery": ("recovery",),

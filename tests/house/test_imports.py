@@ -49,6 +49,7 @@ ALLOWED |= {
             "recovery",
             "breakers",
             "outages",
+            "alerts",
             "searches",
             "leaders",
             "clock",

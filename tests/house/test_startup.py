@@ -17,7 +17,8 @@ from tests.house.tree import ROOT
 RARE = (
     "asyncpg", "sqlite3", "cyclopts", "rich", "cronsim", "tomllib", "tempfile", "hmac", "ctypes", "email", "http",
     "perdure.authoring.check", "perdure.authoring.flow", "perdure.authoring.operation", "perdure.authoring.schedule",
-    "perdure.authoring.webhook", "perdure.client.archive", "perdure.client.blocking", "perdure.client.checks",
+    "perdure.authoring.webhook", "perdure.client.alerting", "perdure.client.archive", "perdure.client.blocking",
+    "perdure.client.checks",
     "perdure.client.explaining.explanation", "perdure.client.finding", "perdure.client.health",
     "perdure.client.leaders", "perdure.client.operations", "perdure.client.queues", "perdure.client.recovery",
     "perdure.client.schedules",

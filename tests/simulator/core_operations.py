@@ -12,7 +12,7 @@ from msgspec import Struct
 from perdure import Retry, receive, step, workflow
 from perdure.authoring.operation import machine
 from perdure.authoring.operation.plan import OperationStatus
-from perdure.client.operation_orders import plan_of
+from perdure.client.operation_row import plan_of
 from perdure.client.operations import OperationHandle
 from perdure.clock import SECOND
 from perdure.errors import CallRefused, CallUnanswered, IllegalMove, PerdureError, ProcessNotFound

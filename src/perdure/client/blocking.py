@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from perdure.client.alerting.rules import AlertRules
 from perdure.client.breakers import Breakers
 from perdure.client.checks import CheckRunHandle, Checks, CheckView
 from perdure.client.finding.saved import SavedSearches
@@ -75,6 +76,17 @@ class BlockingOutages(BlockingPart[Outages]):
     list = blocking(Outages.list)
     begin = blocking(Outages.begin)
     end = blocking(Outages.end)
+
+
+class BlockingAlertRules(BlockingPart[AlertRules]):
+    """What ``alerts`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`AlertRules`, which block."""
+
+    add = blocking(AlertRules.add)
+    list = blocking(AlertRules.list)
+    silence = blocking(AlertRules.silence)
+    test = blocking(AlertRules.test)
+    remove = blocking(AlertRules.remove)
+    look = blocking(AlertRules.look)
 
 
 class BlockingSavedSearches(BlockingPart[SavedSearches]):

@@ -15,6 +15,7 @@ from perdure.clock import Computer
 from perdure.store.base import Store
 
 if TYPE_CHECKING:
+    from perdure.client.alerting.rules import AlertRules
     from perdure.client.archive import Archive
     from perdure.client.breakers import Breakers
     from perdure.client.checks import Checks
@@ -69,6 +70,14 @@ class Groups:
         from perdure.client.outages import Outages
 
         return Outages(self.store)
+
+    @cached_property
+    def alerts(self) -> AlertRules:
+        """The verbs on rules that alert."""
+        validation.outside_a_turn()
+        from perdure.client.alerting.rules import AlertRules
+
+        return AlertRules(self.store, self.machine)
 
     @cached_property
     def searches(self) -> SavedSearches:

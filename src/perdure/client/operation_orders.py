@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from perdure.authoring.operation.machine import KIND, OperationMachine
+from perdure.authoring.operation.machine import KIND
 from perdure.authoring.operation.plan import (
     Carried,
     OperationPlan,
-    OperationStatus,
     Selected,
     Window,
     limited,
 )
 from perdure.client.finding.failures import FAILED
 from perdure.client.finding.finder import Finder, ahead
+from perdure.client.operation_row import outcome_of
 from perdure.client.operation_verb import ends, origin_of
 from perdure.client.past_orders import commanded
 from perdure.client.portion import OperationPortion, rows_of
-from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process, Status
@@ -143,14 +142,3 @@ class OperationOrders:
     def _finder(self, plan: OperationPlan, before: str | None) -> Finder:
         search = Search(tasks=True, before_id=None if before is None else id_bytes(before))
         return Finder(self._client.store, search, plan.where)
-
-
-def outcome_of(row: Process) -> OperationStatus | None:
-    """What the row of an operation says, if it says something yet."""
-    return None if not has_begun(row.state) else json.decode(row.state or b"{}", type=OperationStatus)
-
-
-def plan_of(row: Process) -> OperationPlan:
-    """The plan of an operation, from the input of its process."""
-    (plan, _), _ = OperationMachine.__machine__.shape.decode(row.input)
-    return plan  # type: ignore[no-any-return]

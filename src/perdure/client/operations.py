@@ -15,7 +15,8 @@ from perdure.client import validation
 from perdure.client.finding.finder import ahead
 from perdure.client.finding.saved import expanded
 from perdure.client.handle import Handle
-from perdure.client.operation_orders import OperationOrders, outcome_of, plan_of
+from perdure.client.operation_orders import OperationOrders
+from perdure.client.operation_row import outcome_of, plan_of
 from perdure.client.operation_verb import checked, with_care
 from perdure.client.portion import OperationPortion
 from perdure.clock import Duration, in_seconds

@@ -17,6 +17,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, WorkerRow
 from perdure.logs import logger
 from perdure.runtime import gc_tuning
+from perdure.runtime.alert_rules import AlertRuleWatch
 from perdure.runtime.claimer import Claimer
 from perdure.runtime.events import Ends, WorkerEvents
 from perdure.runtime.heartbeat import Heartbeat, LeaseCheck
@@ -68,6 +69,7 @@ class Worker:
         self.context = SweepContext(parts, events)
         self.supervisor = Supervisor(self.context)
         self.sinks = SinkDeliveries(parts)
+        self.alert_rules = AlertRuleWatch(parts)
         self.quarantine = Quarantine(parts.store.url, parts.registry, options, machine, telemetry, parts.policies)
         witness = Witness(parts.store.url, machine)
         self.watchdog = Watchdog(self.heartbeat, witness, machine, telemetry, self._fence, exits=options.exit_when_hung)
@@ -219,6 +221,7 @@ class Worker:
             self._ending.cancel()
         await self.outages.stop()
         await self.sinks.stop()
+        await self.alert_rules.loop.stop()
         await self.supervisor.stop()
         await self.quarantine.stop(hurry=self._hurry)
         for loop in (self.inbox.loop, self.lease_check.loop, self.heartbeat.guard, self.heartbeat.loop):
@@ -357,9 +360,10 @@ class Dispatch:
         self._worker.quarantine.wanted(due, waiting)
 
     def noted(self, notes: Mapping[str, Note], now: int) -> None:
-        """Kinds may be held."""
+        """Kinds may be held, and rules may be due."""
         if not self._worker.alone:
             self._worker.outages.seen(notes, now)
+            self._worker.alert_rules.seen(notes)
 
     def found(self, finding: Finding) -> None:
         """It is logged."""

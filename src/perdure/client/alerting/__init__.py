@@ -1,0 +1,1 @@
+"""Rules that alert: what they look at, whom they tell, and the verbs of people."""

@@ -1,0 +1,21 @@
+"""The row of an operation: the plan that its process was started with, and what has become of it."""
+
+from __future__ import annotations
+
+from msgspec import json
+
+from perdure.authoring.operation.machine import OperationMachine
+from perdure.authoring.operation.plan import OperationPlan, OperationStatus
+from perdure.kernel.checkpoint import has_begun
+from perdure.kernel.process import Process
+
+
+def outcome_of(row: Process) -> OperationStatus | None:
+    """What the row of an operation says, if it says something yet."""
+    return None if not has_begun(row.state) else json.decode(row.state or b"{}", type=OperationStatus)
+
+
+def plan_of(row: Process) -> OperationPlan:
+    """The plan of an operation, from the input of its process."""
+    (plan, _), _ = OperationMachine.__machine__.shape.decode(row.input)
+    return plan  # type: ignore[no-any-return]

@@ -1,0 +1,178 @@
+"""Each condition of a rule is found where it is so, on both stores, and is told once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure import AlertRule, Engine, limits
+from perdure.errors import InvalidInput, UnreadablePayload
+from perdure.kernel.note import Note
+from perdure.kernel.sweep_pass import PREFIX, Passes
+from tests.alerting import shop
+from tests.alerting.conftest import LaterStore, Watching
+from tests.alerting.looks import broken, failed, told
+from tests.runtime.conftest import LIMIT, Open, until_row
+
+
+async def looked(engine: Engine, store: LaterStore, times: int = 2) -> None:
+    """The rules have been looked at so often, each time when they were due."""
+    for _ in range(times):
+        await engine.alerts.look()
+        store.ahead += 60
+
+
+async def test_processes_that_are_broken_are_told_by_kind_once_and_those_that_come_later_too(
+    opened: Open, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, _ = await opened(work=True, workflows=[shop])
+    await broken(worker, "A-1", "A-2")
+    client, store = await watching()
+    await client.alerts.add(AlertRule("night", "broken"))
+    store.ahead = limits.ALERT_SETTLED_SECONDS  # what is so now counts, and what comes is later
+    await client.alerts.look()
+    [first] = told(caplog)
+    assert first.startswith("alert night: 2 processes of shipping are broken (") and "A-1" in first
+    await broken(worker, "A-3")
+    store.ahead += 60
+    await looked(client, store)
+    assert told(caplog)[1].startswith("alert night: 3 processes of shipping are broken, 1 of them since")
+    [view] = await client.alerts.list()
+    assert [(one.subject, one.count) for one in view.active] == [("shipping", 3)]
+    assert len(told(caplog)) == 2
+
+
+async def test_a_query_narrows_a_rule_and_a_saved_search_keeps_what_it_meant(
+    opened: Open, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, _ = await opened(work=True, workflows=[shop])
+    await broken(worker, "A-1", "B-1")
+    client, store = await watching()
+    await client.searches.save("mine", "key = A-*")
+    await client.alerts.add(AlertRule("night", "broken", where="@mine"))
+    await client.searches.save("mine", "key = nobody")
+    await looked(client, store)
+    assert told(caplog) == ["alert night: 1 process of shipping is broken (A-1)"]
+    with pytest.raises(InvalidInput):
+        await client.alerts.add(AlertRule("other", "broken", where="kind ="))
+
+
+async def test_processes_that_nobody_looks_at_in_time_are_overdue(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, store = await watching()
+    await client.start(shop.waiting.options(key="W-1"))
+    await client.alerts.add(AlertRule("late", "overdue", lasting=300, resolved=True))
+    await looked(client, store)
+    assert told(caplog) == []
+    store.ahead += 600
+    await looked(client, store)
+    assert told(caplog) == ["alert late: 1 process of waiting is overdue by more than 5 min (W-1)"]
+
+
+async def test_a_queue_that_no_worker_serves_is_told_once_it_has_been_so_for_long_enough(
+    opened: Open, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, _ = await opened(work=True, workflows=[shop.labelling], queues=[])
+    handle = await worker.start(shop.labelling, "A-1")
+    await until_row(worker, handle.id, lambda row: row.owner is None)
+    client, store = await watching()
+    await client.alerts.add(AlertRule("queues", "unpolled", lasting=30))
+    await client.alerts.look()
+    assert told(caplog) == []
+    store.ahead += 60
+    await looked(client, store)
+    assert told(caplog) == ["alert queues: steps wait in queue printer, and no live worker serves them"]
+
+
+async def test_many_failures_with_one_fingerprint_are_told_and_few_are_not(
+    opened: Open, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, _ = await opened(work=True, workflows=[shop])
+    await failed(worker, "A-1", "A-2")
+    client, store = await watching()
+    await client.alerts.add(AlertRule("alike", "failures", at_least=3, within=3600, resolved=True))
+    await looked(client, store)
+    assert told(caplog) == []
+    await failed(worker, "A-3")
+    await looked(client, store)
+    [first] = told(caplog)
+    [group] = await client.failures()
+    assert "3 processes of paying by BankDown in step alerting/pay failed within 1 h" in first
+    assert f"fingerprint {group.fingerprint}" in first and "no answer" not in first, "an error's text may be sealed"
+    store.ahead += 4000
+    await looked(client, store)
+    assert told(caplog)[1:] == [f"alert alike is resolved: no longer: {group.fingerprint}"]
+
+
+async def test_an_operation_that_has_ended_and_one_that_has_relapsed_are_told_once_each(
+    opened: Open, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, _ = await opened(work=True, workflows=[shop])
+    await failed(worker, "A-1", "A-2")
+    before = await worker.operations.start("retry", "key = nobody", watch=0)
+    await before.result(LIMIT)
+    await worker.alerts.add(AlertRule("done", "operation-finished"))
+    await worker.alerts.add(AlertRule("again", "operation-relapsed", at_least=2))
+    operation = await worker.operations.start("retry", "status = failed and kind = paying", watch=0.5)
+    assert (await operation.result(LIMIT)).relapsed == 2
+    client, store = await watching()
+    await looked(client, store, 3)
+    said = f"operation {operation.id} (retry) is done: 2 done, 2 relapsed"
+    assert sorted(told(caplog)) == [f"alert again: {said}", f"alert done: {said}"]
+
+
+async def test_a_healer_that_is_silent_is_told_as_a_whole_and_a_sweep_by_its_name(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, store = await watching()
+    await client.alerts.add(AlertRule("healer", "sweep-silent", resolved=True))
+    await looked(client, store, 1)
+    assert told(caplog) == [], "none could have passed yet since the rule was added"
+    store.ahead += 60
+    await looked(client, store)
+    [whole] = told(caplog)
+    assert whole.startswith("alert healer: no sweep has passed for ") and "nothing that is stuck" in whole
+    now = await store.now()
+    notes = [Note(f"{PREFIX}owner gone").next(Passes(at=now, alarmed_at=now + 1), now)]
+    await store.records(Note, notes)
+    await looked(client, store, 1)
+    assert told(caplog)[1] == (
+        "alert healer: the sweep owner gone does not pass: what it would find stays stuck; no longer: all sweeps"
+    )
+
+
+async def test_a_kind_that_is_held_as_an_outage_is_told_and_so_is_its_end(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, store = await watching()
+    await client.alerts.add(AlertRule("outages", "outage", resolved=True))
+    await client.outages.begin("paying", why="the bank has told us")
+    await looked(client, store)
+    await client.outages.end("paying")
+    await looked(client, store)
+    assert told(caplog) == [
+        "alert outages: paying is held as an outage: the bank has told us",
+        "alert outages is resolved: no longer: paying",
+    ]
+
+
+async def test_a_condition_that_cannot_be_looked_at_is_logged_once_and_shown_and_keeps_no_other_waiting(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, store = await watching()
+    row = await client.operations.start("hold", "key = nobody")
+    await client.alerts.add(AlertRule("a", "operation-relapsed"))
+    await client.alerts.add(AlertRule("b", "outage"))
+    await client.outages.begin("paying")
+
+    async def damaged(door: str, argument: Any) -> None:
+        if door == "search":
+            raise UnreadablePayload(f"operation {row.id} cannot be read")
+
+    store.before = damaged
+    await looked(client, store, 3)
+    assert len([one for one in caplog.records if "cannot be looked at" in one.getMessage()]) == 1
+    assert len(told(caplog)) == 1
+    assert [view.error for view in await client.alerts.list()] == [f"operation {row.id} cannot be read", ""]
