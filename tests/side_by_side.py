@@ -1,7 +1,7 @@
 """All tests in a few runs side by side: many of them wait for OS processes, and one run would wait for each in turn.
 
-The runs are fixed, so that tests meet the same neighbours each time: a program knows a queued step by its name. What
-the others said is shown when the last ends.
+The runs are fixed, so that tests meet the same neighbours each time: a program knows a queued step by its name, and a
+simulated worker may host all workflows that the program has. What the others said is shown when the last ends.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ APART = (
     ("runtime",),
     ("cli", "examples", "pooled", "portal"),
     ("cut", "docs", "failover", "restored", "transactions"),
-    ("simulator", "flows", "machines", "schedules"),
+    ("simulator",),
     ("store",),
+    ("breakers", "flows", "load", "machines", "notices", "schedules", "upgrade"),
 )
 """What mostly waits stands beside what mostly computes, so that all end at about the same time.
 

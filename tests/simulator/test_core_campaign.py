@@ -21,7 +21,7 @@ SEEDS = seeds(3, 6)
 
 def test_a_campaign_counts_the_same_on_one_core_and_on_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "AT_ONCE", 2)  # else one core is given all of so few
-    one, two = explore(PAIRS, SEEDS), explore(PAIRS, SEEDS, cores=2)
+    one, two = explore(PAIRS, SEEDS, apart=True), explore(PAIRS, SEEDS, cores=2, apart=True)
     assert one.failed == two.failed == []
     assert (one.histories, one.calls, one.faults, one.events) == (two.histories, two.calls, two.faults, two.events)
     assert any(f"{len(SEEDS)} histories" in line for line in one.lines())
