@@ -29,6 +29,7 @@ from perdure.client.blocking import (
     BlockingQueues,
     BlockingRecovery,
     BlockingReference,
+    BlockingRetention,
     BlockingSavedSearches,
     blocking,
 )
@@ -229,6 +230,7 @@ class BlockingEngine:
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
         self.outages = BlockingOutages(self, lambda engine: engine.outages)
+        self.retention = BlockingRetention(self, lambda engine: engine.retention)
         self.searches = BlockingSavedSearches(self, lambda engine: engine.searches)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
         self.checks = BlockingChecks(self, lambda engine: engine.checks)

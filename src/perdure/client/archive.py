@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.client import validation
 from perdure.client.finding.finder import Finder
-from perdure.client.snapshot import Snapshot, snapshot, snapshots
+from perdure.client.snapshot import snapshots
 from perdure.clock import microseconds
 from perdure.errors import IllegalMove, PerdureError, StoreUnavailable
 from perdure.futures import asked
@@ -24,12 +24,12 @@ from perdure.kernel import archive, child, fork, redaction
 from perdure.kernel.admission import open_children, start_of
 from perdure.kernel.archive import Archived
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
-from perdure.kernel.event import Event
 from perdure.kernel.names import check_name, id_text
 from perdure.kernel.process import Process
 from perdure.kernel.redaction import Redact
 from perdure.kernel.transition import Sender
 from perdure.store.base import Search, Store
+from perdure.store.snapshot import Snapshot, former_runs, snapshot
 
 if TYPE_CHECKING:
     from perdure.client.client import Client
@@ -95,7 +95,8 @@ class Archive:
         async for one in exporter.found():
             record = archive.record_of(one.process, one.events, one.messages)
             if former and one.process.run > 1:
-                record = replace(record, former=await _former(self._client.store, one.process))
+                runs = await former_runs(self._client.store, one.process)
+                record = replace(record, former={run: archive.stored(events) for run, events in runs.items()})
             yield archive.written(redaction.redacted(record, parts, redact_with))
 
     async def load(self, lines: Iterable[bytes] | AsyncIterable[bytes], *, copy: str | None = None) -> Imported:
@@ -132,19 +133,6 @@ async def _awaited(lines: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterat
     else:
         for line in lines:
             yield line
-
-
-async def _former(store: Store, row: Process) -> dict[str, list[archive.StoredEvent]]:
-    """The events of the former runs that are kept."""
-    runs: dict[str, list[archive.StoredEvent]] = {}
-    for run in range(row.run - 1, 0, -1):
-        events: list[Event] = []
-        while page := await store.history(row.id, run, after=len(events), limit=limits.LIST_ROWS):
-            events += page
-        if not events:
-            break  # retention removes the oldest runs first
-        runs[str(run)] = archive.stored(events)
-    return runs
 
 
 class _Exporter:

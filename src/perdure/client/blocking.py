@@ -15,6 +15,7 @@ from perdure.client.operations import OperationHandle, Operations
 from perdure.client.outages import Outages
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
+from perdure.client.retention import Retention
 from perdure.client.streams import EventStreams
 from perdure.streaming.batches import StreamBatches
 from perdure.streaming.record import StreamRecord
@@ -75,6 +76,14 @@ class BlockingOutages(BlockingPart[Outages]):
     list = blocking(Outages.list)
     begin = blocking(Outages.begin)
     end = blocking(Outages.end)
+
+
+class BlockingRetention(BlockingPart[Retention]):
+    """What ``retention`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Retention`, which block."""
+
+    list = blocking(Retention.list)
+    preview = blocking(Retention.preview)
+    run = blocking(Retention.run)
 
 
 class BlockingSavedSearches(BlockingPart[SavedSearches]):
