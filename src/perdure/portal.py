@@ -230,7 +230,7 @@ class BlockingEngine:
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
         self.outages = BlockingOutages(self, lambda engine: engine.outages)
-        self.retention = BlockingRetention(self, lambda engine: engine.retention)
+        self.retention = BlockingRetention(self)
         self.searches = BlockingSavedSearches(self, lambda engine: engine.searches)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
         self.checks = BlockingChecks(self, lambda engine: engine.checks)

@@ -15,7 +15,7 @@ from perdure.client.operations import OperationHandle, Operations
 from perdure.client.outages import Outages
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
-from perdure.client.retention import Retention
+from perdure.client.retention import OnRetention, RetentionForecast, RetentionRun, RetentionView
 from perdure.client.streams import EventStreams
 from perdure.streaming.batches import StreamBatches
 from perdure.streaming.record import StreamRecord
@@ -78,12 +78,26 @@ class BlockingOutages(BlockingPart[Outages]):
     end = blocking(Outages.end)
 
 
-class BlockingRetention(BlockingPart[Retention]):
-    """What ``retention`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Retention`, which block."""
+class BlockingRetention:
+    """What ``retention`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Retention`, which block.
 
-    list = blocking(Retention.list)
-    preview = blocking(Retention.preview)
-    run = blocking(Retention.run)
+    ``on_progress`` is called in the thread of the engine.
+    """
+
+    def __init__(self, engine: Runs) -> None:
+        self._engine = engine
+
+    def run(self, on_progress: OnRetention | None = None) -> RetentionRun:
+        """See :meth:`Retention.run`."""
+        return self._engine.run(lambda engine: engine.retention.run(on_progress))
+
+    def preview(self) -> Sequence[RetentionForecast]:
+        """See :meth:`Retention.preview`."""
+        return self._engine.run(lambda engine: engine.retention.preview())
+
+    def list(self) -> Sequence[RetentionView]:
+        """See :meth:`Retention.list`."""
+        return self._engine.run(lambda engine: engine.retention.list())
 
 
 class BlockingSavedSearches(BlockingPart[SavedSearches]):

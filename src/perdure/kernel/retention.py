@@ -116,7 +116,7 @@ def _statuses(given: Any) -> frozenset[Status]:
 def _age(given: Any) -> float | None:
     if given is None or given == FOR_EVER:
         return None
-    seconds = seconds_of(given) if isinstance(given, str) else in_seconds(given)
+    seconds: Any = seconds_of(given) if isinstance(given, str) else in_seconds(given)
     known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and isfinite(seconds)
     if not known or not 0 <= seconds <= limits.FARTHEST_SECONDS:
         raise DefinitionError(

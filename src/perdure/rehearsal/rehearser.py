@@ -108,7 +108,7 @@ def of_files(path: str | Path, rehearser: Rehearser) -> Rehearsal:
 
 
 def files(path: str | Path) -> list[Path]:
-    """The file with that path, or the ``*.jsonl`` and ``*.jsonl.gz`` files of that folder; InvalidInput if there are none."""
+    """The file with that path, or that folder's ``*.jsonl`` and ``*.jsonl.gz`` files; InvalidInput for none."""
     given = Path(path)
     inside = [*given.glob(f"*{PLAIN}"), *given.glob(f"*{COMPRESSED}")]  # none unless it is a folder
     found = sorted(inside) or ([given] if given.is_file() else [])

@@ -182,7 +182,8 @@ class Remover:
             former = await former_runs(self._store, row) if row.run > 1 else {}
             events = [*one.events, *(event for run in former.values() for event in run)]
             payloads = [row.input, row.attributes, row.state, row.progress, row.result, row.error]
-            payloads += [each.payload for each in (*events, *one.messages)]
+            payloads += [event.payload for event in events]
+            payloads += [message.payload for message in one.messages]
             if first_trouble(payloads) is not None:
                 return None
             record = archive.record_of(one.process, one.events, one.messages)

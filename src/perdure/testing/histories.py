@@ -41,7 +41,8 @@ class History:
 def histories(path: str | Path) -> Iterator[History]:
     """The processes of a file that ``perdure export`` has written, or of a folder of archives.
 
-    Of a folder these are the files ``*.jsonl`` and ``*.jsonl.gz``. Raises InvalidInput if there are none, or for a damaged line.
+    Of a folder these are the files ``*.jsonl`` and ``*.jsonl.gz``. Raises InvalidInput if there are none, or for a
+    damaged line.
     """
     for file in files(path):
         with opened(file) as lines:

@@ -1,7 +1,7 @@
 """Sweep: processes that finished longer ago than the retention. They are removed; their keys are kept a while.
 
-A worker with rules of retention removes by these, once it has archived what they say; then the store removes none by its
-age alone. Former runs of processes that go on for ever are removed too: the present run and the one before it stay.
+A worker with rules of retention removes by these, once it has archived what they say; then the store removes none by
+its age alone. Former runs of processes that go on for ever are removed too: the present run and the one before it stay.
 """
 
 from __future__ import annotations
