@@ -1,4 +1,4 @@
-"""Stuck: finished processes fill the tables, some sooner than others. Rules archive and remove them, each at its age."""
+"""Stuck: finished processes fill the tables, some sooner than others. Rules archive and remove each at its age."""
 
 from __future__ import annotations
 

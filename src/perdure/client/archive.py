@@ -198,8 +198,18 @@ class _Importer:
         fresh = [(one, start) for one, start in starts if self._is_new(one, start, there)]
         answers = await asyncio.gather(*(asked(self._client.doors.start, start) for _, start in fresh))
         # If we die here these processes are stored: the next import finds them by their ids.
+        here = await self._here([start.process.id for _, start in fresh if start.process.key is not None])
         for (one, start), answer in zip(fresh, answers, strict=True):
-            self._answered(one, start, answer)
+            if start.process.key is not None and answer.id == start.process.id and answer.id not in here:
+                kept = "retention has removed it here, and its key is kept: wait for the key retention, or use another"
+                self._refuse(one, f"{kept} database")
+            else:
+                self._answered(one, start, answer)
+
+    async def _here(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Those that are there: while its key is kept, a removed process is answered as if it had been taken."""
+        rows = await self._client.store.search(Search(ids=tuple(ids), limit=len(ids))) if ids else ()
+        return {row.id for row in rows}
 
     def _start(self, one: Archived, now: int) -> Start | None:
         try:

@@ -21,7 +21,7 @@ from perdure.kernel import archive
 from perdure.kernel.note import Note
 from perdure.kernel.process import Process
 from perdure.kernel.retention import RETENTION, RetentionRule, RetentionState, RuleProgress, deciding, marks
-from perdure.kernel.stored import first_trouble
+from perdure.kernel.stored import why_undecodable
 from perdure.retention.archive_file import COMPRESSED, PLAIN, ArchiveFile
 from perdure.retention.family import awaited
 from perdure.store.base import Search, Store
@@ -184,7 +184,7 @@ class Remover:
             payloads = [row.input, row.attributes, row.state, row.progress, row.result, row.error]
             payloads += [event.payload for event in events]
             payloads += [message.payload for message in one.messages]
-            if first_trouble(payloads) is not None:
+            if any(why_undecodable(raw) is not None for raw in payloads):
                 return None
             record = archive.record_of(one.process, one.events, one.messages)
             stored = {run: archive.stored(events) for run, events in former.items()}
