@@ -75,6 +75,10 @@ class Engine(Client):
     (StoreUnavailable, StoreTooNew, StoreReadOnly, …).
     """
 
+    _stopping: asyncio.Event | None = None
+    _draining: Worker | None = None
+    _closing: asyncio.Task[None] | None = None
+
     def __init__(
         self,
         url: str | None = None,
@@ -125,9 +129,6 @@ class Engine(Client):
         self._own_rules = retention
         self._rules = settings.worker_retention(retention, self.options.retention_seconds) if work else ()
         self._unwatch: Callable[[], None] = lambda: None
-        self._stopping: asyncio.Event | None = None
-        self._draining: Worker | None = None
-        self._closing: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------
 

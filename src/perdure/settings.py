@@ -17,9 +17,10 @@ from perdure.errors import DefinitionError
 from perdure.kernel.breaker import BreakerSettings
 from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
+from perdure.kernel.retention import RetentionRule
+from perdure.kernel.retention import rules_of as retention_rules_of
 
 if TYPE_CHECKING:
-    from perdure.kernel.retention import RetentionRule
     from perdure.store.sealed.codec import Codec
     from perdure.store.sealed.offload import Offload
 
@@ -83,12 +84,10 @@ def retention(own: Any = ()) -> tuple[RetentionRule, ...]:
 
     PERDURE_RETENTION is a list in JSON. Raises DefinitionError.
     """
-    from perdure.kernel.retention import rules_of
-
     file, found = _config()
     of_environment = _decoded(RETENTION, _RULE_EXAMPLE, ())
     sources = ((RETENTION, of_environment), (file, found.get("retention", ())), ("the program", own))
-    return tuple(rule for source, given in sources for rule in rules_of(source, given))
+    return tuple(rule for source, given in sources for rule in retention_rules_of(source, given))
 
 
 def worker_retention(own: Any, seconds: float) -> tuple[RetentionRule, ...]:
@@ -96,8 +95,6 @@ def worker_retention(own: Any, seconds: float) -> tuple[RetentionRule, ...]:
     rules = retention(own)
     if not rules:
         return ()
-    from perdure.kernel.retention import RetentionRule
-
     return (*rules, RetentionRule(after=seconds))
 
 

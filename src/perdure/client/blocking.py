@@ -89,7 +89,8 @@ class BlockingRetention:
 
     def run(self, on_progress: OnRetention | None = None) -> RetentionRun:
         """See :meth:`Retention.run`."""
-        return self._engine.run(lambda engine: engine.retention.run(on_progress))
+        done: RetentionRun = self._engine.run(lambda engine: engine.retention.run(on_progress))
+        return done
 
     def preview(self) -> Sequence[RetentionForecast]:
         """See :meth:`Retention.preview`."""

@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.client.view import instant
 from perdure.errors import ArchiveUnwritable
 from perdure.kernel.process import Process
-from perdure.kernel.retention import Place, RetentionRule, deciding, marks
+from perdure.kernel.retention import RetentionRule, RowPlace, deciding, marks
 from perdure.retention.family import awaited
 from perdure.retention.remover import Remover
 from perdure.store.base import Search, Store
@@ -94,7 +94,7 @@ class Retention:
         now = await self.store.now()
         forecasts = [RetentionForecast(rule) for rule in self.rules]
         ends = [to for rule in self.rules if (to := rule.due_to(now)) is not None]
-        after: Place | None = None
+        after: RowPlace | None = None
         while ends:
             page = await self.store.search(Search(ended_to=max(ends), after=after, limit=limits.SWEEP_ROWS))
             for forecast in forecasts:

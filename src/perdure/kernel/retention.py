@@ -31,7 +31,7 @@ RULES_COUNT = 24 * 3600 * 1_000_000
 FOR_EVER = "never"
 """What a file or the environment says for None, the age at which nothing is removed."""
 
-Place = tuple[int, bytes]
+RowPlace = tuple[int, bytes]
 """The last row that was looked at: the time of its end, and its id."""
 
 
@@ -130,9 +130,9 @@ def rules_of(source: str, given: Any) -> tuple[RetentionRule, ...]:
     """The rules that a program, a file or the environment gives, in their order; raises DefinitionError."""
     if isinstance(given, str | Mapping) or not isinstance(given, Collection):
         raise DefinitionError(f"the retention of {source} is no list of rules. {_EXAMPLE}")
-    if len(given) > limits.RETENTION_RULES:
+    if len(given) > limits.RETENTION_RULE_RECORDS:
         raise DefinitionError(
-            f"{source} has {len(given):,} retention rules; there may be {limits.RETENTION_RULES}. "
+            f"{source} has {len(given):,} retention rules; there may be {limits.RETENTION_RULE_RECORDS}. "
             "Give kinds that are kept alike names that begin alike, and one rule for all of them."
         )
     return tuple(_rule(source, one) for one in given)
@@ -190,7 +190,7 @@ class RuleProgress(Struct, frozen=True, omit_defaults=True):
     left: int = 0
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> RowPlace | None:
         """Behind which row to go on; None: at the first one."""
         return None if self.at is None else (self.at, bytes.fromhex(self.id))
 
