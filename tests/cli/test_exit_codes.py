@@ -63,6 +63,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "outage": ("outage", "ls"),
     "search": ("search", "ls"),
     "stream": ("stream", "ls"),
+    "retention": ("retention", "list"),
     "recovery": ("recovery",),
     "clock": ("clock",),
     "top": ("top", "--once"),

@@ -95,7 +95,8 @@ class Remover:
             now = await self._store.now()
             state = replace(state.with_rules({mark: progress}, now), until=now + lease if held else state.until)
             if not await self._write(state, now):
-                return told  # it has our place now; what was removed here is counted by nobody
+                told.more |= at_once
+                return told  # another remover has our place now; what was removed here is counted by nobody
         if held:
             await self._write(replace(state, holder="", until=0), now)
         return told
