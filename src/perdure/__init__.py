@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from perdure.client.handle import Handle
     from perdure.engine import Engine
     from perdure.kernel.notice import Notice
+    from perdure.kernel.retention import RetentionRule
     from perdure.portal import BlockingEngine
     from perdure.runtime.alerts import Alert
     from perdure.runtime.options import WorkerOptions
@@ -63,6 +64,7 @@ __all__ = [
     "Permanent",
     "Policy",
     "ProcessFailed",
+    "RetentionRule",
     "Retry",
     "Schedule",
     "Search",
@@ -100,6 +102,7 @@ _LATE = {
     "Engine": "perdure.engine",
     "Handle": "perdure.client.handle",
     "Notice": "perdure.kernel.notice",
+    "RetentionRule": "perdure.kernel.retention",
     "Schedule": "perdure.authoring.schedule",
     "Search": "perdure.store.base",
     "WorkerOptions": "perdure.runtime.options",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -156,6 +157,16 @@ os.register_at_fork(after_in_child=_chance.clear)
 def in_seconds(duration: Any) -> Any:
     """A timedelta in seconds; anything else is returned as it is, for the caller to check."""
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds that a text says, as ``90s``, ``15m``, ``2h``, ``7d`` or ``90``; None if it says none."""
+    typed = _SPAN.fullmatch(text)
+    return None if typed is None else float(typed[1]) * _UNITS[typed[2]]
+
+
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|h|d|)")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 
 
 def microseconds(seconds: float) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -17,7 +18,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.client import Client
 from perdure.client.handle import Handle
-from perdure.clock import SECOND, Computer
+from perdure.clock import SECOND, Computer, microseconds
 from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
 from perdure.kernel.breaker import BreakerSettings
@@ -37,7 +38,10 @@ from perdure.store.url import sealed, store_for
 if TYPE_CHECKING:
     from perdure.client.alerting.rule import AlertRule
     from perdure.client.in_transaction import Awaited, Blocking, BlockingInTransaction, InTransaction
+    from perdure.client.retention import Retention
+    from perdure.kernel.retention import RetentionRule
     from perdure.rehearsal.report import Rehearsal
+    from perdure.retention.remover import Remover
     from perdure.runtime.worker import Worker
     from perdure.store.sealed.codec import Codec
     from perdure.store.sealed.offload import Offload
@@ -65,11 +69,17 @@ class Engine(Client):
     what it would recover, until a person resumes it.
     ``metrics`` is a registry of prometheus-client that collects the engine's metrics, ``traces`` a TracerProvider of
     OpenTelemetry's SDK to which it gives its spans (True: the global one); without them nothing is measured or traced.
+    ``retention`` are rules by which processes are removed long after their end, and archived before that; those of
+    PERDURE_RETENTION and ``perdure.toml`` come first. Give all workers the same.
     ``registry``, ``machine``, ``store`` and ``alone`` are for Perdure's own programs and tests.
 
     Raises DefinitionError or InvalidInput (InvalidUrl, InvalidKey) for wrong arguments; when it is entered, StoreError
     (StoreUnavailable, StoreTooNew, StoreReadOnly, …).
     """
+
+    _stopping: asyncio.Event | None = None
+    _draining: Worker | None = None
+    _closing: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -92,6 +102,7 @@ class Engine(Client):
         recovery: Literal["on", "observe"] = "on",
         metrics: Any = None,
         traces: Any = None,
+        retention: Collection[RetentionRule | Mapping[str, Any]] = (),
     ) -> None:
         self._on_alert, self._alert_rules = checked_on_alert(on_alert), tuple(alerts)
         self.machine, self.options = machine or Computer(), options or WorkerOptions()
@@ -117,10 +128,9 @@ class Engine(Client):
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
         self._outages = settings.outages(self.options.outages) if work else {}
+        self._own_rules = retention
+        self._rules = settings.worker_retention(retention, self.options.retention_seconds) if work else ()
         self._unwatch: Callable[[], None] = lambda: None
-        self._stopping: asyncio.Event | None = None
-        self._draining: Worker | None = None
-        self._closing: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -178,9 +188,25 @@ class Engine(Client):
             Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
             self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
             self._breakers, settings.check_rate(self.options.check_rate), self._monitor.observers,
-            self._monitor.traces, self._outages,
+            self._monitor.traces, self._outages, self._remover(self._rules),
         )  # fmt: skip
         return Worker(parts, self.results)
+
+    def _remover(self, rules: tuple[RetentionRule, ...]) -> Remover | None:
+        """What removes by these rules; None if there are none."""
+        if not rules:
+            return None
+        from perdure.retention.remover import Remover
+
+        return Remover(self.store, rules, microseconds(self.options.key_retention_seconds), self.machine.new_id)
+
+    @cached_property
+    def retention(self) -> Retention:
+        """The verbs on rules of retention; raises DefinitionError if a rule makes no sense."""
+        validation.outside_a_turn()
+        from perdure.client.retention import Retention
+
+        return Retention(self.store, self._remover(settings.retention(self._own_rules)))
 
     async def _observe(self) -> None:
         """Pause recovery unless a worker lives, which has begun to recover already, or may: a person resumes it."""

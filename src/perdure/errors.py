@@ -19,6 +19,7 @@
     ├── CallUnanswered         the process has ended, or waits for a person, and has not answered the call
     ├── IllegalMove            the command does not fit the process's status
     ├── LeadershipLost         this program does not lead any more; its work was cancelled
+    ├── ArchiveUnwritable      the folder of a rule of retention cannot be written; nothing was removed by that rule
     ├── ProcessError           what ``result()`` raises when the process did not complete
     │   ├── ProcessFailed      the workflow raised
     │   ├── ProcessCancelled   the process was cancelled or terminated
@@ -49,6 +50,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 __all__ = [
+    "ArchiveUnwritable",
     "BadRecord",
     "CallRefused",
     "CallUnanswered",
@@ -171,6 +173,10 @@ class IllegalMove(PerdureError):
 
 class LeadershipLost(PerdureError):
     """The lease of a leader could not be renewed, or was released: its work was cancelled, and another may lead now."""
+
+
+class ArchiveUnwritable(PerdureError):
+    """The folder into which a rule of retention archives cannot be written; all that is not in it is still stored."""
 
 
 class ProcessError(PerdureError):

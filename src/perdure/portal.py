@@ -30,6 +30,7 @@ from perdure.client.blocking import (
     BlockingQueues,
     BlockingRecovery,
     BlockingReference,
+    BlockingRetention,
     BlockingSavedSearches,
     blocking,
 )
@@ -231,6 +232,7 @@ class BlockingEngine:
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)
         self.outages = BlockingOutages(self, lambda engine: engine.outages)
         self.alerts = BlockingAlertRules(self, lambda engine: engine.alerts)
+        self.retention = BlockingRetention(self)
         self.searches = BlockingSavedSearches(self, lambda engine: engine.searches)
         self.operations = BlockingOperations(self, lambda engine: engine.operations)
         self.checks = BlockingChecks(self, lambda engine: engine.checks)

@@ -17,6 +17,8 @@ from perdure.errors import DefinitionError
 from perdure.kernel.breaker import BreakerSettings
 from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
+from perdure.kernel.retention import RetentionRule
+from perdure.kernel.retention import rules_of as retention_rules_of
 
 if TYPE_CHECKING:
     from perdure.store.sealed.codec import Codec
@@ -28,6 +30,8 @@ CONFIG_FILE = "perdure.toml"
 URL = "PERDURE_URL"
 DEFAULT_URL = "sqlite:///perdure.db"
 """The database of engines and commands that are given none: a file in the folder where the program runs."""
+RETENTION = "PERDURE_RETENTION"
+"""The variable of the environment that sets rules of retention, as JSON."""
 
 
 def database() -> str:
@@ -58,7 +62,9 @@ def policies(own: Mapping[str, Any] | None = None) -> Policies:
     """
     file, found = _config()
     of_file = _mapping(found.get("policies", {}), file)
-    return Policies((("the program", own or {}), (file, of_file), (POLICIES, _parsed(os.environ.get(POLICIES)))))
+    return Policies(
+        (("the program", own or {}), (file, of_file), (POLICIES, _mapping(_decoded(POLICIES, _EXAMPLE, {}), POLICIES)))
+    )
 
 
 def breakers(own: Mapping[str, Any] | None = None) -> BreakerSettings:
@@ -71,6 +77,25 @@ def outages(own: Mapping[str, Any] | None = None) -> dict[str, OutageRule]:
     """The rules for outages of the program itself and of ``perdure.toml``, by kind; raises DefinitionError."""
     file, found = _config()
     return {**rules_of("the program", own or {}), **rules_of(file, found.get("outages", {}))}
+
+
+def retention(own: Any = ()) -> tuple[RetentionRule, ...]:
+    """The rules of PERDURE_RETENTION, of ``perdure.toml`` and of the program itself: earlier ones count more.
+
+    PERDURE_RETENTION is a list in JSON. Raises DefinitionError.
+    """
+    file, found = _config()
+    of_environment = _decoded(RETENTION, _RULE_EXAMPLE, ())
+    sources = ((RETENTION, of_environment), (file, found.get("retention", ())), ("the program", own))
+    return tuple(rule for source, given in sources for rule in retention_rules_of(source, given))
+
+
+def worker_retention(own: Any, seconds: float) -> tuple[RetentionRule, ...]:
+    """The rules of a worker, if it has any: what none of them fits is removed so many ``seconds`` after its end."""
+    rules = retention(own)
+    if not rules:
+        return ()
+    return (*rules, RetentionRule(after=seconds))
 
 
 def check_rate(own: float) -> float:
@@ -106,10 +131,10 @@ def _config() -> tuple[str, Mapping[str, Any]]:
         found = tomllib.loads(text)
     except ValueError as error:
         raise _unreadable(file, error) from error
-    if unknown := found.keys() - {"policies", "breakers", "checks", "outages"}:
+    if unknown := found.keys() - {"policies", "breakers", "checks", "outages", "retention"}:
         raise DefinitionError(
             f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies, "
-            "breakers, checks and outages"
+            "breakers, checks, outages and retention"
         )
     return name, found
 
@@ -118,13 +143,15 @@ def _unreadable(file: Path, error: Exception) -> DefinitionError:
     return DefinitionError(f"{file} cannot be read: {error}. Correct it, or name another file by {CONFIG}.")
 
 
-def _parsed(text: str | None) -> Mapping[str, Any]:
+def _decoded(variable: str, example: str, default: Any) -> Any:
+    """What a variable of the environment says in JSON; the default if it is not set."""
+    text = os.environ.get(variable)
     if not text:
-        return {}
+        return default
     try:
-        return _mapping(json.decode(text), POLICIES)
+        return json.decode(text)
     except DecodeError as error:
-        raise DefinitionError(f"{POLICIES} is not JSON ({error}). Write {_EXAMPLE}.") from error
+        raise DefinitionError(f"{variable} is not JSON ({error}). Write {example}.") from error
 
 
 def _mapping(found: Any, source: str) -> Mapping[str, Any]:
@@ -134,6 +161,7 @@ def _mapping(found: Any, source: str) -> Mapping[str, Any]:
 
 
 _EXAMPLE = '{"order.*.charge": {"attempts": 5, "timeout": 10}}'
+_RULE_EXAMPLE = '[{"kind": "order-*", "after": "30d", "archive": "archive"}]'
 
 
 def _module(name: str) -> ModuleType:

@@ -61,6 +61,7 @@ COUNTERS = {
     "processes_set_back": "processes that a fail-over or a restored backup set back behind a state seen before",
     "clocks_put_back": "times that the clock of the store's machine was found put back: the store's time goes on ahead",
     "processes_pruned": "finished processes removed by retention",
+    "processes_archived": "finished processes written into an archive before they are removed",
     "runs_pruned": "former runs of unfinished processes removed by retention",
     "suspects": "processes that became suspects by the death of a worker",
     "suspects_alone": "quarantine workers started",

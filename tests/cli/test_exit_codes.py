@@ -64,6 +64,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "alert": ("alert", "list"),
     "search": ("search", "ls"),
     "stream": ("stream", "ls"),
+    "retention": ("retention", "list"),
     "recovery": ("recovery",),
     "clock": ("clock",),
     "top": ("top", "--once"),

@@ -19,6 +19,8 @@ ALLOWED = {
     "engine.py _made": "a worker starts",
     "engine.py within": "a program begins to start processes in transactions of its own",
     "engine.py rehearse": "a person or a test asks",
+    "engine.py retention": "a program uses these verbs for the first time",
+    "engine.py _remover": "a worker with rules starts, or a person asks",
     "client/client.py _finder": "a person asks: a query is read",
     "cli/app.py app_for": "the command line starts",
     "cli/entry.py main": "the command line starts",

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from cyclopts import Parameter
@@ -15,6 +14,7 @@ from perdure.cli import exit_code, output
 from perdure.cli.options import DEFAULT_URL, Json, Switch, Url, connected
 from perdure.client.archive import Imported
 from perdure.errors import InvalidInput
+from perdure.retention.archive_file import opened
 
 Redacted = Annotated[list[str] | None, Parameter(name="--redact", negative="")]
 _SHOWN = 20
@@ -62,11 +62,11 @@ async def import_(file: str, *, copy: str | None = None, json: Json = False, url
     Parameters
     ----------
     file
-        The file, or - for the input.
+        The file, which may be compressed with gzip, or - for the input.
     copy
         Make forks of unfinished processes, with new ids that follow from this name.
     """
-    with _opened(file) as lines:
+    with _lines_of(file) as lines:
         async with connected(url) as engine:
             found = await engine.archive.load(lines, copy=copy)
     if json:
@@ -85,12 +85,12 @@ def _write(line: bytes) -> None:
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
+def _lines_of(file: str) -> Iterator[BinaryIO]:
     if file == "-":
         yield sys.stdin.buffer
         return
     try:
-        with Path(file).open("rb") as lines:
+        with opened(file) as lines:
             yield lines
     except OSError as error:
         raise InvalidInput(f"cannot read {file!r:.200}: {error.strerror}; give a file of `perdure export`") from None

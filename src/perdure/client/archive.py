@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.client import validation
 from perdure.client.finding.finder import Finder
-from perdure.client.snapshot import Snapshot, snapshot, snapshots
+from perdure.client.snapshot import snapshots
 from perdure.clock import microseconds
 from perdure.errors import IllegalMove, PerdureError, StoreUnavailable
 from perdure.futures import asked
@@ -24,12 +24,12 @@ from perdure.kernel import archive, child, fork, redaction
 from perdure.kernel.admission import open_children, start_of
 from perdure.kernel.archive import Archived
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
-from perdure.kernel.event import Event
 from perdure.kernel.names import check_name, id_text
 from perdure.kernel.process import Process
 from perdure.kernel.redaction import Redact
 from perdure.kernel.transition import Sender
 from perdure.store.base import Search, Store
+from perdure.store.snapshot import Snapshot, former_runs, snapshot
 
 if TYPE_CHECKING:
     from perdure.client.client import Client
@@ -95,7 +95,8 @@ class Archive:
         async for one in exporter.found():
             record = archive.record_of(one.process, one.events, one.messages)
             if former and one.process.run > 1:
-                record = replace(record, former=await _former(self._client.store, one.process))
+                runs = await former_runs(self._client.store, one.process)
+                record = replace(record, former={run: archive.stored(events) for run, events in runs.items()})
             yield archive.written(redaction.redacted(record, parts, redact_with))
 
     async def load(self, lines: Iterable[bytes] | AsyncIterable[bytes], *, copy: str | None = None) -> Imported:
@@ -132,19 +133,6 @@ async def _awaited(lines: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterat
     else:
         for line in lines:
             yield line
-
-
-async def _former(store: Store, row: Process) -> dict[str, list[archive.StoredEvent]]:
-    """The events of the former runs that are kept."""
-    runs: dict[str, list[archive.StoredEvent]] = {}
-    for run in range(row.run - 1, 0, -1):
-        events: list[Event] = []
-        while page := await store.history(row.id, run, after=len(events), limit=limits.LIST_ROWS):
-            events += page
-        if not events:
-            break  # retention removes the oldest runs first
-        runs[str(run)] = archive.stored(events)
-    return runs
 
 
 class _Exporter:
@@ -210,8 +198,18 @@ class _Importer:
         fresh = [(one, start) for one, start in starts if self._is_new(one, start, there)]
         answers = await asyncio.gather(*(asked(self._client.doors.start, start) for _, start in fresh))
         # If we die here these processes are stored: the next import finds them by their ids.
+        here = await self._here([start.process.id for _, start in fresh if start.process.key is not None])
         for (one, start), answer in zip(fresh, answers, strict=True):
-            self._answered(one, start, answer)
+            if start.process.key is not None and answer.id == start.process.id and answer.id not in here:
+                kept = "retention has removed it here, and its key is kept: wait for the key retention, or use another"
+                self._refuse(one, f"{kept} database")
+            else:
+                self._answered(one, start, answer)
+
+    async def _here(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Those that are there: while its key is kept, a removed process is answered as if it had been taken."""
+        rows = await self._client.store.search(Search(ids=tuple(ids), limit=len(ids))) if ids else ()
+        return {row.id for row in rows}
 
     def _start(self, one: Archived, now: int) -> Start | None:
         try:

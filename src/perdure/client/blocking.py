@@ -16,6 +16,7 @@ from perdure.client.operations import OperationHandle, Operations
 from perdure.client.outages import Outages
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
+from perdure.client.retention import OnRetention, RetentionForecast, RetentionRun, RetentionView
 from perdure.client.streams import EventStreams
 from perdure.streaming.batches import StreamBatches
 from perdure.streaming.record import StreamRecord
@@ -87,6 +88,29 @@ class BlockingAlertRules(BlockingPart[AlertRules]):
     test = blocking(AlertRules.test)
     remove = blocking(AlertRules.remove)
     look = blocking(AlertRules.look)
+
+
+class BlockingRetention:
+    """What ``retention`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Retention`, which block.
+
+    ``on_progress`` is called in the thread of the engine.
+    """
+
+    def __init__(self, engine: Runs) -> None:
+        self._engine = engine
+
+    def run(self, on_progress: OnRetention | None = None) -> RetentionRun:
+        """See :meth:`Retention.run`."""
+        done: RetentionRun = self._engine.run(lambda engine: engine.retention.run(on_progress))
+        return done
+
+    def preview(self) -> Sequence[RetentionForecast]:
+        """See :meth:`Retention.preview`."""
+        return self._engine.run(lambda engine: engine.retention.preview())
+
+    def list(self) -> Sequence[RetentionView]:
+        """See :meth:`Retention.list`."""
+        return self._engine.run(lambda engine: engine.retention.list())
 
 
 class BlockingSavedSearches(BlockingPart[SavedSearches]):

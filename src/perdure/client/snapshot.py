@@ -1,34 +1,19 @@
-"""A snapshot: a process with its history and its inbox, all as they were at one commit, whatever happens meanwhile."""
+"""Snapshots of all processes that a query fits, a portion at a time: memory is bounded, whatever their number."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-from msgspec import Struct
-
-from perdure import limits
 from perdure.client.finding.finder import Finder
-from perdure.errors import StoreUnavailable
-from perdure.kernel.archive import needed
-from perdure.kernel.event import Event
-from perdure.kernel.message import Message
-from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
-from perdure.store.base import Search, Store
+from perdure.store.base import Store
+from perdure.store.snapshot import Snapshot, snapshot
 
 AT_ONCE = 50
 """How many processes are read side by side."""
 EVENTS_AT_ONCE = 20_000
 """Together they have no more events than this, unless it is the history of one process."""
-
-
-class Snapshot(Struct, frozen=True):
-    """A process as it was: its row, the events of its run, and the messages that this run needs."""
-
-    process: Process
-    events: Sequence[Event]
-    messages: Sequence[Message]
 
 
 async def snapshots(store: Store, finder: Finder) -> AsyncIterator[list[Snapshot]]:
@@ -50,17 +35,3 @@ def _portions(rows: Sequence[Process]) -> Iterator[list[Process]]:
         events += row.events
     if portion:
         yield portion
-
-
-async def snapshot(store: Store, row: Process) -> Snapshot | None:
-    """The process whose row was just read; None if it was removed meanwhile. Raises StoreUnavailable."""
-    for _ in range(limits.COMMAND_TRIES):
-        events = await store.history(row.id, row.run, limit=row.events) if row.events else []
-        messages = await store.messages([(row.id, 0)]) if row.inbox else []
-        found = await store.search(Search(ids=(row.id,))) if len(events) < row.events else [row]
-        if not found:
-            return None
-        if found[0].run == row.run:
-            return Snapshot(row, events, needed(row, events, messages))
-        row = found[0]  # it is in another run now, and the events of that one were removed
-    raise StoreUnavailable(f"process {id_text(row.id)} kept changing while it was read; try again")

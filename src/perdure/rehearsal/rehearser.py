@@ -28,6 +28,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.rehearsal.report import Misfit, Rehearsal
 from perdure.rehearsal.trial import Unfit, rehearse
+from perdure.retention.archive_file import COMPRESSED, PLAIN, opened
 from perdure.store.base import Search, Store
 
 SAMPLES = 5
@@ -99,17 +100,18 @@ def of_lines(lines: Iterable[bytes], rehearser: Rehearser) -> Rehearsal:
 
 
 def of_files(path: str | Path, rehearser: Rehearser) -> Rehearsal:
-    """Rehearse the processes of a file, or of all ``*.jsonl`` files of a folder; raises InvalidInput."""
+    """Rehearse the processes of a file, or of all :func:`files` of a folder; raises InvalidInput."""
     for file in files(path):
-        with file.open("rb") as lines:
+        with opened(file) as lines:
             of_lines(lines, rehearser)
     return rehearser.report()
 
 
 def files(path: str | Path) -> list[Path]:
-    """The file with that path, or the ``*.jsonl`` files of that folder; raises InvalidInput if there are none."""
+    """The file with that path, or that folder's ``*.jsonl`` and ``*.jsonl.gz`` files; InvalidInput for none."""
     given = Path(path)
-    found = sorted(given.glob("*.jsonl")) if given.is_dir() else [given] if given.is_file() else []
+    inside = [*given.glob(f"*{PLAIN}"), *given.glob(f"*{COMPRESSED}")]  # none unless it is a folder
+    found = sorted(inside) or ([given] if given.is_file() else [])
     if not found:
         raise InvalidInput(
             f"{str(path)!r} is no file with processes, and no folder with *.jsonl files. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
@@ -18,6 +18,9 @@ from perdure.runtime.options import WorkerOptions
 from perdure.runtime.store_time import StoreTime
 from perdure.store.base import Store
 from perdure.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from perdure.retention.remover import Remover
 
 
 class Incarnation:
@@ -39,7 +42,8 @@ class WorkerParts:
 
     ``observers`` hear what it does, and ``tracer`` is the one among them that traces (:mod:`perdure.runtime.observed`).
     ``engine`` is what its steps may start other processes with. ``check_rate`` is how many processes a second are
-    examined in the background; 0 examines none. ``outages`` are the rules by which kinds are held.
+    examined in the background; 0 examines none. ``outages`` are the rules by which kinds are held. ``remover`` removes
+    processes that have ended by rules of retention, if the worker has any.
     ``lease`` is for how many microseconds a claim, a commit or a beat leases a row.
     """
 
@@ -60,6 +64,7 @@ class WorkerParts:
     observers: Sequence[Any] = ()
     tracer: Any = None
     outages: Mapping[str, OutageRule] = field(default_factory=dict)
+    remover: Remover | None = None
     lease: int = field(init=False)
     alerts: Alerts = field(init=False)
     figures: FiguresTold = field(init=False)

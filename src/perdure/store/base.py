@@ -55,6 +55,9 @@ class Search(Struct, frozen=True, gc=False):
     page before. Unhosted rows are shared out fairly: each waiting kind and version gets an equal part of ``limit``.
     Their next page begins after the pair ``after_pair``; there is one if this page named ``limit`` pairs. Inboxes are
     ordered by the ids of their processes: of ``after`` only the id counts.
+
+    ``ended_to`` asks for the processes that had ended by that time instead, queued steps too, the longest ended first.
+    Of the other fields only ``limit`` and ``after`` count then, as above, with the time of the end.
     """
 
     ids: tuple[bytes, ...] | None = None
@@ -73,6 +76,7 @@ class Search(Struct, frozen=True, gc=False):
     owner: bytes | None = None
     after: tuple[int, bytes] | None = None
     after_pair: tuple[str, str] | None = None
+    ended_to: int | None = None
 
     @property
     def without_tasks(self) -> bool:
@@ -183,7 +187,14 @@ class Store(Protocol):
         """
 
     async def prune(
-        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+        self,
+        finished: int,
+        keys: int,
+        limit: int,
+        behind: bytes | None = None,
+        *,
+        of: bytes | None = None,
+        only: Sequence[tuple[bytes, int]] = (),
     ) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more.
 
@@ -192,7 +203,11 @@ class Store(Protocol):
         messages stay as long as keys do.
 
         With ``of`` it removes a portion of the former runs of this one process, whatever their age, and nothing else:
-        its removal must not be one long transaction.
+        its removal must not be one long transaction. With ``only`` it removes those of these processes, each given by
+        its id and version, that have ended and are still at that version, and nothing else, in one transaction.
+
+        While the note ``RETENTION`` is younger than a day, some worker removes processes by rules, perhaps after it has
+        archived them: then no process is removed by its age alone.
         """
 
     def watch(self, listener: Listener) -> StopListening:

@@ -15,6 +15,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.policy import Policies
 from perdure.rehearsal.rehearser import Rehearser, files, of_files, of_lines
 from perdure.rehearsal.report import Rehearsal
+from perdure.retention.archive_file import opened
 
 Code = Workflow[Any, Any] | ModuleType | str
 """What a history is replayed against: a workflow, a machine's class, a module, or the name of a module."""
@@ -38,12 +39,13 @@ class History:
 
 
 def histories(path: str | Path) -> Iterator[History]:
-    """The processes of a file that ``perdure export`` has written, or of all ``*.jsonl`` files of a folder.
+    """The processes of a file that ``perdure export`` has written, or of a folder of archives.
 
-    Raises InvalidInput if there are none, or for a damaged line.
+    Of a folder these are the files ``*.jsonl`` and ``*.jsonl.gz``. Raises InvalidInput if there are none, or for a
+    damaged line.
     """
     for file in files(path):
-        with file.open("rb") as lines:
+        with opened(file) as lines:
             for number, line in enumerate(lines, 1):
                 yield History(line, number, file.name)
 

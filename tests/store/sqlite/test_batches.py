@@ -107,7 +107,7 @@ async def test_long_histories_are_pruned_few_at_a_time(trial: Trial, store: Sqli
         row = await trial.owned(worker)
         await trial.done(finished(await trial.done(going_on(row, steps=steps))))
     await trial.time.advance(1)
-    groups = await store._reader.run(lambda connection: upkeep.finished(connection, 1 << 62, 100))
+    groups = await store._reader.run(lambda connection: upkeep.finished(connection, 1 << 62, 100, 0))
     assert [len(group) for group in groups] == [1, 3, 1]
     assert await store.prune(0, 0, 100) == Pruned(5, 0)
 

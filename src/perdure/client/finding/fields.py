@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from perdure.client.view import own_attributes, owner_of
-from perdure.clock import SECOND, microseconds
+from perdure.clock import SECOND, microseconds, seconds_of
 from perdure.errors import InvalidInput, PerdureError
 from perdure.kernel.diagnosis import NO_QUEUES, Mover, NextMover, Workers, next_mover, steps_under_way
 from perdure.kernel.failure import Failure
@@ -27,8 +27,6 @@ from perdure.limits import FARTHEST_SECONDS
 Test: TypeAlias = Callable[[Any], bool]
 OPERATORS = frozenset({"=", "==", "!=", "<", "<=", ">", ">=", "~"})
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|h|d|)")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 
 
 @dataclass
@@ -126,9 +124,8 @@ def _number(operator: str, wanted: str) -> Test:
 
 
 def _duration(operator: str, wanted: str) -> Test:
-    typed = _DURATION.fullmatch(wanted)
-    seconds = FARTHEST_SECONDS + 1 if typed is None else float(typed[1]) * _UNITS[typed[2]]
-    if seconds > FARTHEST_SECONDS:
+    seconds = seconds_of(wanted)
+    if seconds is None or seconds > FARTHEST_SECONDS:
         raise InvalidInput(f"{wanted!r:.40} is not a duration, or is too long; write 90s, 15m, 2h or 7d.")
     return _ordered(operator, microseconds(seconds))
 

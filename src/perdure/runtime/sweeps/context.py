@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -27,6 +28,9 @@ from perdure.runtime.rescue import granted
 from perdure.runtime.sweep_round import left, saw
 from perdure.store.base import Overdue, Pruned, Search, Store, switch
 
+if TYPE_CHECKING:
+    from perdure.retention.remover import RetentionRound
+
 log = logger("recovery")
 
 
@@ -35,7 +39,8 @@ class SweepContext:
 
     ``events`` go to the worker: what a sweep has found, and which rows it took from their owners. ``pages`` are the
     overdue rows, for each way of being so, with the place that the sweep has reached; ``pruned`` is what was removed
-    last, and where to go on.
+    last, and where to go on. If the worker has rules of retention, ``remover`` removes by these, and
+    ``ruled`` is what it has done last.
     """
 
     def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
@@ -53,6 +58,8 @@ class SweepContext:
         self.retention = parts.options.retention_seconds
         self.key_retention = parts.options.key_retention_seconds
         self.pruned = Pruned(0, 0)
+        self.remover = parts.remover
+        self.ruled: RetentionRound | None = None
         self.pages = {what: Pages(self.store, what) for what in Overdue}
         self._workers: list[WorkerRow] = []
         self._workers_at = -math.inf

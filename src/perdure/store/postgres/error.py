@@ -74,12 +74,12 @@ def reconnects(error: BaseException) -> bool:
 
 
 NEEDED: Mapping[str, str] = {
-    **dict.fromkeys(("search", "count", "history", "messages", "workers", "overdue_page"), "look"),
+    **dict.fromkeys(("search", "count", "history", "messages", "workers", "overdue_page", "ended_page"), "look"),
     **dict.fromkeys(("loads", "backlogs", "claimed_events_from"), "look"),
     **dict.fromkeys(("start", "start_telling"), "start (or _operate, for forks)"),
     **dict.fromkeys(("send", "send_alone"), "signal (or _operate, for messages other than signals and calls)"),
     **dict.fromkeys(("commit", "commit_alone", "commit_outward", "commit_outward_alone", "seize"), "operate"),
-    **dict.fromkeys(("commit_and_remove", "remove_runs"), "operate"),
+    **dict.fromkeys(("commit_and_remove", "remove_runs", "remove_ended"), "operate"),
     **dict.fromkeys(("claimed_events", "claimed_messages", "queues", "clocks", "circuits", "leaders"), "operate"),
     **dict.fromkeys(("stream_page", "stream_head"), "look"),
     **dict.fromkeys(("notes", "eventstreams", "keptfindings", "audits"), "operate"),

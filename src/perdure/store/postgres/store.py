@@ -308,6 +308,9 @@ class PostgresStore:
             behind, pair = search.after or (None, None), search.after_pair or (None, None)
             rows = await self._reads.rows("overdue_page", search.overdue, search.limit, search.owner, *behind, *pair)
             return [row.process_of(found[:]) for found in rows]
+        if search.ended_to is not None:
+            page = search.ended_to, *(search.after or (None, None)), search.limit
+            return [row.process_of(found[:]) for found in await self._reads.rows("ended_page", *page)]
         if search.ids is not None and search == Search(ids=search.ids, statuses=search.statuses, limit=search.limit):
             asked = list(search.ids), list(search.statuses) or None, search.limit
             return [row.process_of(one[:]) for one in await self._reads.rows("search_by_id", *asked)]
@@ -369,11 +372,21 @@ class PostgresStore:
         return [table(*found) for found in await one.rows(name, [astuple(change) for change in changes])]
 
     async def prune(
-        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+        self,
+        finished: int,
+        keys: int,
+        limit: int,
+        behind: bytes | None = None,
+        *,
+        of: bytes | None = None,
+        only: Sequence[tuple[bytes, int]] = (),
     ) -> Pruned:
-        """Remove what ended longer than ``finished`` microseconds ago; or a portion of the former runs ``of`` one."""
+        """Remove what ended longer than ``finished`` microseconds ago; or former runs ``of`` one; or ``only`` these."""
         if of is not None:
             return Pruned(0, 0, (await self._writes.row("remove_runs", of, limits.PRUNED_EVENTS))["runs"])
+        if only:
+            ids, versions = [id for id, _ in only], [version for _, version in only]
+            return Pruned((await self._writes.row("remove_ended", ids, versions, keys))["processes"], 0)
         found = await self._writes.row("prune", finished, keys, limit)
         former = await self._writes.row("prune_runs", finished, keys, behind, limit, limits.PRUNED_EVENTS)
         return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])

@@ -282,11 +282,18 @@ class SealedStore(Store):
     # -- removing --------------------------------------------------------------------------------------------------
 
     async def prune(
-        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+        self,
+        finished: int,
+        keys: int,
+        limit: int,
+        behind: bytes | None = None,
+        *,
+        of: bytes | None = None,
+        only: Sequence[tuple[bytes, int]] = (),
     ) -> Pruned:
-        """See Store. Also removes old blobs to which nothing refers (any more)."""
-        pruned = await self.store.prune(finished, keys, limit, behind, of=of)
-        if self.blobs is not None and of is None:
+        """See Store. Also removes old blobs to which nothing refers (any more), unless some processes are named."""
+        pruned = await self.store.prune(finished, keys, limit, behind, of=of, only=only)
+        if self.blobs is not None and of is None and not only:
             try:
                 await self.blobs.sweep(self._referred_to, limit)
             except OSError as error:  # the offload is away: nothing is lost, a later sweep finds them again

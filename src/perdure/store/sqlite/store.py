@@ -304,7 +304,7 @@ class SqliteStore:
 
     async def search(self, search: Search) -> list[Process]:
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
-        if search.overdue is not None:
+        if search.overdue is not None or search.ended_to is not None:
             return await self._read(self._overdue(search))
         return await self._read(lambda connection: sqlite_search.search(connection, search), self._people)
 
@@ -365,14 +365,23 @@ class SqliteStore:
         return rows
 
     async def prune(
-        self, finished: int, keys: int, limit: int, behind: bytes | None = None, *, of: bytes | None = None
+        self,
+        finished: int,
+        keys: int,
+        limit: int,
+        behind: bytes | None = None,
+        *,
+        of: bytes | None = None,
+        only: Sequence[tuple[bytes, int]] = (),
     ) -> Pruned:
-        """Remove what ended longer than ``finished`` microseconds ago; or a portion of the former runs ``of`` one."""
+        """Remove what ended longer than ``finished`` microseconds ago; or former runs ``of`` one; or ``only`` these."""
         if of is not None:
             return Pruned(0, 0, await self._writer.write(partial(upkeep.remove_runs, process=of)))
-        before = await self.now() - finished
+        if only:
+            return Pruned(await self._writer.write(partial(upkeep.prune_only, only=only, keys=keys)), 0)
+        before = (now := await self.now()) - finished
         removed = 0
-        for ids in await self._read(lambda connection: upkeep.finished(connection, before, limit)):
+        for ids in await self._read(lambda connection: upkeep.finished(connection, before, limit, now)):
             removed += await self._writer.write(partial(upkeep.prune, ids=ids, before=before, keys=keys))
         rest = await self._writer.write(lambda transaction: upkeep.prune_rest(transaction, limit))
         reopened, behind = await self._read(lambda connection: upkeep.reopened(connection, before, limit, behind))

@@ -9,6 +9,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.kernel.process import Process
+from perdure.kernel.retention import RETENTION, RULES_COUNT
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.limits import PRUNED_EVENTS
 from perdure.store.base import Pruned, Search
@@ -33,9 +34,12 @@ WORKER_KEPT = 24 * 3600 * 1_000_000
 
 
 def overdue(connection: Connection, search: Search, now: int) -> list[Process]:
-    """The rows that a sweep must look at, the longest overdue first."""
-    name = f"overdue_{search.overdue}"
+    """The rows that a sweep must look at, the longest overdue first; or those that had ended by a time."""
     since, behind = search.after or _FIRST
+    if search.ended_to is not None:
+        found = connection.one("find_ended", before=search.ended_to, since=since, behind=behind, most=search.limit)
+        return row.processes(found)
+    name = f"overdue_{search.overdue}"
     kind, code = search.after_pair or ("", "")
     return row.processes(
         connection.one(
@@ -44,9 +48,12 @@ def overdue(connection: Connection, search: Search, now: int) -> list[Process]:
     )
 
 
-def finished(connection: Connection, before: int, limit: int) -> list[list[bytes]]:
-    """Processes that finished by a time, the longest finished first, in groups for one transaction each."""
-    (found,) = connection.one("find_finished", before=before, most=limit)
+def finished(connection: Connection, before: int, limit: int, now: int) -> list[list[bytes]]:
+    """Processes that finished by a time, the longest finished first, in groups for one transaction each.
+
+    There is none while workers remove processes by rules.
+    """
+    (found,) = connection.one("find_finished", before=before, most=limit, name=RETENTION, since=now - RULES_COUNT)
     groups: list[list[bytes]] = []
     events = 0
     for id, count in json.decode(found):
@@ -60,10 +67,21 @@ def finished(connection: Connection, before: int, limit: int) -> list[list[bytes
 
 def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int) -> int:
     """Remove those of the processes that are still finished, with all that is theirs; keep their keys for a while."""
+    return _prune(transaction, transaction.connection.ask("read_finished", 1, list(ids), before), keys)
+
+
+def prune_only(transaction: Transaction, only: Sequence[tuple[bytes, int]], keys: int) -> int:
+    """Remove those of the processes that have ended and are still at their version; keep their keys for a while."""
+    cells = [cell for one in only for cell in one]
+    return _prune(transaction, transaction.connection.ask("read_ended_at", 2, cells), keys)
+
+
+def _prune(transaction: Transaction, found: Sequence[tuple[Any, ...]], keys: int) -> int:
+    """Remove processes of which the heads and the inputs were found."""
     connection, until = transaction.connection, transaction.now + keys
     gone: list[Any] = []
     kept: list[Any] = []
-    for heads, inputs in connection.ask("read_finished", 1, list(ids), before):
+    for heads, inputs in found:
         at = 0
         for id, kind, key, length in listed(heads):
             input, at = (inputs or b"")[at : at + length], at + length

@@ -9,7 +9,9 @@ import pytest
 from perdure.clock import SECOND
 from perdure.kernel.commit import Commit, Start, StartVerdict, Verdict
 from perdure.kernel.message import SendVerdict
+from perdure.kernel.note import Note
 from perdure.kernel.process import Process, Status
+from perdure.kernel.retention import RETENTION, RetentionState
 from perdure.store.base import Pruned, Search
 from perdure.testing.conformance.trial import Trial, finished, forced, going_on, resting
 
@@ -158,3 +160,54 @@ class Pruning:
         await trial.time.advance(10)
         await trial.send(row.id)
         assert (await trial.store.prune(10 * SECOND, DAY, 100)).processes == 1
+
+    async def test_what_had_ended_by_a_time_is_found_page_by_page_the_longest_ended_first(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        rows = []
+        for status in (Status.FAILED, Status.COMPLETED, Status.CANCELLED, Status.COMPLETED):
+            rows.append(await self._ended(trial, worker, status))
+            await trial.started()
+            await trial.time.advance(1)
+        task = await self._ended(trial, worker, kind="@bank")
+        first = await trial.store.search(Search(ended_to=task.changed_at - 1, limit=3))
+        assert first == rows[:3]
+        behind = first[-1].changed_at, first[-1].id
+        assert await trial.store.search(Search(ended_to=task.changed_at - 1, after=behind, limit=3)) == rows[3:]
+        assert await trial.store.search(Search(ended_to=task.changed_at, after=behind)) == [*rows[3:], task]
+        assert await trial.store.search(Search(ended_to=rows[0].changed_at - 1)) == []
+
+    async def test_of_ends_at_one_time_the_next_page_begins_behind_the_id(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        owned = [await trial.owned(worker) for _ in range(5)]
+        assert len(await trial.store.commit([finished(row) for row in owned])) == 5
+        now = await trial.time.now()
+        found: list[Process] = []
+        while page := await trial.store.search(
+            Search(ended_to=now, after=(found[-1].changed_at, found[-1].id) if found else None, limit=2)
+        ):
+            found += page
+        assert [(row.changed_at, row.id) for row in found] == sorted((row.changed_at, row.id) for row in found)
+        assert {row.id for row in found} == {row.id for row in owned}
+
+    async def test_of_processes_that_are_named_those_are_removed_that_have_ended_and_are_at_that_version(
+        self, trial: Trial
+    ) -> None:
+        worker = await trial.worker()
+        gone, changed, other = [await self._ended(trial, worker, key=f"order/{n}") for n in range(3)]
+        running = await trial.owned(worker)
+        named = [(gone.id, gone.version), (changed.id, changed.version - 1), (running.id, running.version)]
+        assert await trial.store.prune(0, DAY, 0, only=[*named, (bytes(16), 1)]) == Pruned(1, 0)
+        assert {row.id for row in await trial.stored()} == {changed.id, other.id, running.id}
+        assert await trial.store.history(gone.id, 1) == []
+        [answer] = await trial.store.start([Start(trial.process(key="order/0"))])
+        assert (answer.verdict, answer.id) == (StartVerdict.EXISTS, gone.id), "its key is kept (rule 24)"
+        assert await trial.store.prune(0, DAY, 0, only=named) == Pruned(0, 0)
+
+    async def test_while_workers_have_rules_no_process_is_removed_by_its_age_alone(self, trial: Trial) -> None:
+        await self._ended(trial, await trial.worker())
+        await trial.time.advance(10)
+        note = Note(RETENTION).next(RetentionState(), await trial.time.now())
+        assert await trial.store.records(Note, [note]) == [note]
+        assert await trial.store.prune(SECOND, DAY, 100) == Pruned(0, 0)
+        await trial.time.advance(24 * 3600)
+        assert await trial.store.prune(SECOND, DAY, 100) == Pruned(1, 0)

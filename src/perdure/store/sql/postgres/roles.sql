@@ -10,7 +10,7 @@ DECLARE
     every text[] := '{now,micros,line,marks}';
     doors jsonb := '{
         "look": ["search", "search_page", "search_by_id", "count", "counts", "history", "later_messages",
-                 "incarnations", "overdue_page", "queues_seen",
+                 "incarnations", "overdue_page", "ended_page", "queues_seen",
                  "clocks_seen", "circuits_seen", "leaders_seen", "notes_seen", "eventstreams_seen",
                  "keptfindings_seen", "audits_seen", "stream_page",
                  "order_stream", "loads", "backlogs", "queuedepths",
@@ -18,7 +18,7 @@ DECLARE
         "start": ["start_by_client", "enqueue", "search_by_id"],
         "signal": ["send_by_client", "answers_seen", "tell", "tell_within", "search_by_id"],
         "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",
-                    "commit_outward_alone", "commit_and_remove", "remove_runs", "start", "start_telling", "seize",
+                    "commit_outward_alone", "commit_and_remove", "remove_runs", "remove_ended", "start", "start_telling", "seize",
                     "held_letters", "claimed_events", "claimed_events_from", "claimed_messages", "queues", "clocks",
                     "circuits", "leaders", "notes", "eventstreams", "keptfindings", "audits"]
     }';

@@ -125,6 +125,9 @@ FROM pg_catalog.pg_stat_activity a
 WHERE a.usename OPERATOR(pg_catalog.=) CURRENT_USER AND a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
   AND a.application_name OPERATOR(pg_catalog.=) 'perdure presence'
 
+-- name: ended_page
+SELECT * FROM perdure.ended_page($1, $2, $3, $4)
+
 -- name: overdue_page
 SELECT * FROM perdure.overdue_page($1, $2, $3, $4, $5, $6, $7)
 
@@ -190,6 +193,9 @@ SELECT * FROM perdure.backlogs($1)
 
 -- name: remove_runs
 SELECT perdure.remove_runs($1, $2) AS runs
+
+-- name: remove_ended
+SELECT perdure.remove_ended($1, $2, $3) AS processes
 
 -- name: prune_runs
 SELECT * FROM perdure.prune_runs($1, $2, $3, $4, $5)

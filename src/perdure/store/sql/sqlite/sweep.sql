@@ -112,7 +112,8 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: find_finished
--- Candidates of a pruning, looked for without the write lock: those finished longest ago, one seek per final status.
+-- Candidates of a pruning, looked for without the write lock: those finished longest ago, one seek per final status. None
+-- while the note :name, of workers that remove processes by rules, was written after :since.
 SELECT json_group_array(json_array(hex(id), (SELECT events * run FROM process WHERE process.id = old.id))) FROM (
     SELECT * FROM (
         SELECT changed_at, id FROM process INDEXED BY process_rested
@@ -130,6 +131,34 @@ SELECT json_group_array(json_array(hex(id), (SELECT events * run FROM process WH
     )
     ORDER BY changed_at, id LIMIT :most
 ) AS old
+WHERE NOT EXISTS (SELECT 1 FROM note WHERE name = :name AND changed_at > :since)
+
+-- name: find_ended
+-- A page of the processes that had ended :before a time, after the time :since and the id :behind, the longest ended first:
+-- one seek per final status.
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
+    SELECT p.head, p.body FROM (
+        SELECT * FROM (
+            SELECT changed_at, id FROM process INDEXED BY process_rested
+            WHERE status >= 2 AND status = 4 AND changed_at <= :before
+            AND changed_at >= :since AND (changed_at, id) > (:since, :behind) ORDER BY changed_at, id LIMIT :most
+        )
+        UNION ALL
+        SELECT * FROM (
+            SELECT changed_at, id FROM process INDEXED BY process_rested
+            WHERE status >= 2 AND status = 5 AND changed_at <= :before
+            AND changed_at >= :since AND (changed_at, id) > (:since, :behind) ORDER BY changed_at, id LIMIT :most
+        )
+        UNION ALL
+        SELECT * FROM (
+            SELECT changed_at, id FROM process INDEXED BY process_rested
+            WHERE status >= 2 AND status = 6 AND changed_at <= :before
+            AND changed_at >= :since AND (changed_at, id) > (:since, :behind) ORDER BY changed_at, id LIMIT :most
+        )
+        ORDER BY changed_at, id LIMIT :most
+    ) AS old CROSS JOIN packed_process AS p ON p.id = old.id
+    ORDER BY old.changed_at, old.id
+)
 
 -- name: read_finished
 -- Those of the candidates that are still finished long ago, with what is needed to keep their keys.
@@ -138,6 +167,14 @@ SELECT json_group_array(json_array(hex(p.id), p.kind, p.key, length(p.input))),
     CAST(group_concat(p.input, '') AS BLOB)
 FROM given CROSS JOIN process AS p ON p.id = given.id
 WHERE p.status >= 4 AND p.changed_at <= (SELECT before FROM common)
+
+-- name: read_ended_at
+-- Those of the given processes that have ended and are still at their version, with what is needed to keep their keys.
+WITH given (id, version) AS (VALUES /* each */ (?, ?) /* end */)
+SELECT json_group_array(json_array(hex(p.id), p.kind, p.key, length(p.input))),
+    CAST(group_concat(p.input, '') AS BLOB)
+FROM given CROSS JOIN process AS p ON p.id = given.id
+WHERE p.status >= 4 AND p.version = given.version
 
 -- name: keep_keys
 INSERT INTO key_kept (kind, key, process, digest, due_at)

@@ -34,7 +34,8 @@ BEGIN
 END
 $$;
 
--- Remove processes that ended long ago with all that belongs to them; their keys stay for a while (rule 24).
+-- Remove processes that ended long ago with all that belongs to them; their keys stay for a while (rule 24). None is removed
+-- while a note is younger than a day that says that workers remove processes by rules.
 -- It runs seldom and removes much, so it is planned anew each time for the sizes of that time.
 CREATE OR REPLACE FUNCTION perdure.prune(finished bigint, keys bigint, most int, OUT processes int, OUT forgotten int)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -48,6 +49,7 @@ BEGIN
     SELECT array_agg(l.id) INTO old
     FROM (SELECT p.id FROM perdure.process p
           WHERE p.due_at IS NULL AND p.changed_at <= t - finished * interval '1 microsecond'
+            AND NOT EXISTS (SELECT FROM perdure.note n WHERE n.name = 'retention' AND n.changed_at > t - interval '1 day')
           ORDER BY p.changed_at, p.id LIMIT most FOR UPDATE SKIP LOCKED) AS l;
     INSERT INTO perdure.key_kept (kind, key, process, due_at, digest)
     SELECT p.kind, p.key, p.id, t + keys * interval '1 microsecond', sha256(p.input)
@@ -67,6 +69,34 @@ BEGIN
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     DELETE FROM perdure.worker w
     WHERE w.ended_at <= t - interval '1 day' AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.owner = w.id OFFSET 0);
+END
+$$;
+
+-- Remove those of the given processes that have ended and are still at their version, with all that belongs to them; their
+-- keys stay for a while. One that is locked is left to the next round. The answer is how many were removed.
+CREATE OR REPLACE FUNCTION perdure.remove_ended(ids uuid[], versions int[], keys bigint, OUT processes int)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t   timestamptz := perdure.now();
+    old uuid[];
+BEGIN
+    SELECT array_agg(l.id) INTO old
+    FROM (SELECT p.id FROM unnest(ids, versions) AS g(id, version)
+          CROSS JOIN LATERAL (
+              SELECT p.id FROM perdure.process p
+              WHERE p.id = g.id AND p.version = g.version AND p.due_at IS NULL FOR UPDATE SKIP LOCKED) AS p) AS l;
+    INSERT INTO perdure.key_kept (kind, key, process, due_at, digest)
+    SELECT p.kind, p.key, p.id, t + keys * interval '1 microsecond', sha256(p.input)
+    FROM perdure.process p WHERE p.id = ANY (old) AND p.key IS NOT NULL
+    ON CONFLICT (kind, key) DO UPDATE
+        SET process = excluded.process, due_at = excluded.due_at, digest = excluded.digest;
+    DELETE FROM perdure.message m WHERE m.process = ANY (old);
+    DELETE FROM perdure.event e WHERE e.process = ANY (old);
+    DELETE FROM perdure.process p WHERE p.id = ANY (old);
+    processes := coalesce(cardinality(old), 0);
 END
 $$;
 

@@ -207,6 +207,27 @@ BEGIN
 END
 $$;
 
+-- A page of the processes that had ended by a time, the longest ended first, after a time and an id: those of the last row
+-- of the page before, or null.
+CREATE OR REPLACE FUNCTION perdure.ended_page(ended_to bigint, since bigint, behind uuid, most int)
+RETURNS SETOF perdure.process_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := perdure.instant(ended_to);
+    s timestamptz := coalesce(perdure.instant(since), '-infinity');
+    b uuid := coalesce(behind, '00000000-0000-0000-0000-000000000000');
+BEGIN
+    RETURN QUERY
+    SELECT v.* FROM (
+        SELECT p.id, p.changed_at FROM perdure.process p
+        WHERE p.due_at IS NULL AND p.changed_at <= t AND p.changed_at >= s AND (p.changed_at, p.id) > (s, b)
+        ORDER BY p.changed_at, p.id LIMIT most) AS c
+    CROSS JOIN LATERAL (SELECT o.* FROM perdure.process_out o WHERE o.id = c.id LIMIT 1) AS v ORDER BY c.changed_at, c.id;
+END
+$$;
+
 -- Processes, newest first; a null narrows nothing. Planned anew for the values given, so that it finds its index.
 -- Unfinished rows stand in the indexes of those that wait, are owned, remind or rest. The planner uses these only if the
 -- conditions name them: otherwise a search for the last few of them reads all rows that ever finished. Roots are

@@ -1,0 +1,53 @@
+"""A snapshot: a process with its history and its inbox, all as they were at one commit, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from perdure import limits
+from perdure.errors import StoreUnavailable
+from perdure.kernel.archive import needed
+from perdure.kernel.event import Event
+from perdure.kernel.message import Message
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
+from perdure.store.base import Search, Store
+
+
+class Snapshot(Struct, frozen=True):
+    """A process as it was: its row, the events of its run, and the messages that this run needs."""
+
+    process: Process
+    events: Sequence[Event]
+    messages: Sequence[Message]
+
+
+async def snapshot(store: Store, row: Process) -> Snapshot | None:
+    """The process whose row was just read; None if it was removed meanwhile. Raises StoreUnavailable."""
+    for _ in range(limits.COMMAND_TRIES):
+        events = await store.history(row.id, row.run, limit=row.events) if row.events else []
+        messages = await store.messages([(row.id, 0)]) if row.inbox else []
+        found = await store.search(Search(ids=(row.id,))) if len(events) < row.events else [row]
+        if not found:
+            return None
+        if found[0].run == row.run:
+            return Snapshot(row, events, needed(row, events, messages))
+        row = found[0]  # it is in another run now, and the events of that one were removed
+    raise StoreUnavailable(f"process {id_text(row.id)} kept changing while it was read; try again")
+
+
+async def former_runs(store: Store, row: Process) -> dict[str, list[Event]]:
+    """The events of the former runs that are kept, by the number of the run."""
+    runs: dict[str, list[Event]] = {}
+    for run in range(row.run - 1, 0, -1):
+        events: list[Event] = []
+        while page := await store.history(
+            row.id, run, after=events[-1].number if events else 0, limit=limits.LIST_ROWS
+        ):
+            events += page
+        if not events:
+            break  # retention removes the oldest runs first
+        runs[str(run)] = events
+    return runs
