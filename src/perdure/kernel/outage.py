@@ -152,6 +152,34 @@ class OutageState(Struct, frozen=True):
         doublings = int(max(seconds, 0) / limits.OUTAGE_DOUBLED_SECONDS)
         return None if not self.released_at or doublings >= DOUBLINGS else 2**doublings
 
+    @property
+    def since(self) -> int:
+        """When the outage has begun; once it is over, when that was."""
+        if not self.held:
+            return self.released_at
+        begun = self.circuit.since
+        for change in reversed(self.changes):
+            if change.state not in (OPEN, HALF_OPEN):
+                break
+            begun = change.at
+        return begun
+
+    @property
+    def until(self) -> int | None:
+        """When the next canary is let through, or, once it is over, the last that waits; None if a person ends it."""
+        if not self.held:
+            return self.released_at + DOUBLINGS * microseconds(limits.OUTAGE_DOUBLED_SECONDS)
+        return None if self.circuit.forced else self.circuit.until
+
+    def text(self, kind: str) -> str:
+        """Why processes of the kind wait, for people."""
+        circuit = self.circuit
+        if not self.held:
+            return f"the outage of {kind} is over: what waits is let go, few at first"
+        if circuit.forced:
+            return f"{kind} is held by {circuit.who or 'somebody'}" + (f": {circuit.why}" if circuit.why else "")
+        return f"{kind} is held: {circuit.reason}" + ("; a canary tries it" if circuit.state == HALF_OPEN else "")
+
     def changed(self, circuit: Circuit, now: int, who: str = "") -> OutageState:
         """With this circuit; a change of what people see is kept."""
         was = self.circuit
