@@ -131,9 +131,7 @@ async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
     queues = tuple(await store.records(Queue)) if any(is_task(row.kind) for row in resting) else ()
     loads = tuple(await store.records(Load)) if queues else ()
     notes = await store.records(Note) if any(not row.reminder for row in resting) else ()
-    outages = {
-        note.name.removeprefix(PREFIX): note.read(OutageState) for note in notes if note.name.startswith(PREFIX)
-    }
+    outages = {note.name.removeprefix(PREFIX): note.read(OutageState) for note in notes if note.name.startswith(PREFIX)}
     return QueueLoads(queues, loads, circuits, outages)
 
 

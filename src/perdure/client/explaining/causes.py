@@ -324,8 +324,8 @@ def _waits(evidence: Evidence) -> FoundCause | None:
 
 LOOKS: tuple[CauseLook, ...] = (
     _ended, _stopped_by_error, _held, _of_a_newer_perdure, _unsound, _over_deadline, _hangs, _worker_lost, _queue_keeps,
-    _unhosted, _held_kind, _crashes, _no_progress, _moves, _barred, _retries, _waits_for_nothing, _waits_for_child, _hosts_busy,
-    _clock_jumped, _waits,
+    _unhosted, _held_kind, _crashes, _no_progress, _moves, _barred, _retries, _waits_for_nothing, _waits_for_child,
+    _hosts_busy, _clock_jumped, _waits,
 )  # fmt: skip
 """The order matters: what stands earlier explains what stands behind it."""
 
