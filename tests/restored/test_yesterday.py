@@ -22,7 +22,7 @@ from tests.source import ROOT
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
 __all__ = ["opened"]
 
-QUICK = WorkerOptions(lease_seconds=3.0, beat_seconds=0.3)
+QUICK = WorkerOptions(lease_seconds=20.0, beat_seconds=0.3)
 PAGE = ROOT / "docs" / "guide" / "30-incidents.md"
 
 
