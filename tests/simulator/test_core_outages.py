@@ -27,5 +27,5 @@ def test_a_kind_is_held_while_what_it_needs_is_away_and_nothing_is_lost_in_any_w
 
 
 def test_a_history_with_an_outage_is_repeated_to_the_byte() -> None:
-    one = simulate(holidays, 4, workflows=[core_outages]).check()
-    assert one.digest() == simulate(holidays, 4, workflows=[core_outages]).digest()
+    one = simulate(holidays, 9, workflows=[core_outages]).check()
+    assert one.digest() == simulate(holidays, 9, workflows=[core_outages]).digest()
