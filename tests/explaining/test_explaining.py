@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Engine, Search, Status
+from perdure import Engine, Search, Status, WorkerOptions
 from perdure.cli.app import whole_app
 from perdure.client.explaining.causes import ALIKE
 from perdure.client.explaining.diagnosis import GOES_ON, MEANINGS, Diagnosis
@@ -22,7 +22,7 @@ from perdure.testing.conformance import Ground, Trial
 from tests.explaining import shop
 from tests.explaining.scenarios import SCENARIOS, Place, at_rest
 from tests.explaining.trials import TRIALS
-from tests.runtime.conftest import A_MOMENT, LIMIT, Open, lose, until_row
+from tests.runtime.conftest import A_MOMENT, LIMIT, Open, lose, until, until_row
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
 
@@ -129,6 +129,34 @@ async def test_many_that_wait_for_the_same_step_say_that_what_it_calls_is_down(p
     assert found.cause is Diagnosis.DEPENDENCY_DOWN
     assert any("5 of 5 such processes" in line for line in found.evidence)
     assert found.mover is NextMover.TIMER and found.next_at is not None
+
+
+async def test_a_process_of_a_held_kind_is_moved_by_the_outage_and_it_is_told_since_when_and_until_when(
+    place: Place,
+) -> None:
+    rules = {"refused": {"failures": 1, "open_for": 3600.0}}
+    engine, _ = await place.worker(options=WorkerOptions(outages=rules))
+    assert engine.worker is not None
+    failed = await engine.start(shop.refused, "A")
+    await until_row(engine, failed.id, lambda row: row.status is Status.FAILED)
+    engine.worker.outages.loop.wake()
+    await until(lambda: engine.worker is not None and engine.worker.outages.holds("refused"))
+    waiting = await engine.start(shop.refused, "B")
+    [outage] = await engine.outages.list()
+    found = await explained(engine, waiting.id, Diagnosis.DEPENDENCY_DOWN)
+    assert found.mover is NextMover.OUTAGE and found.next.startswith("a canary is let through then")
+    assert found.next_at == outage.until and "refused is held: 1 processes have failed alike" in found.why
+    assert f"they have failed with fingerprint {outage.fingerprint}" in found.evidence
+    assert "perdure outage end refused" in [one.command for one in found.proposals]
+    status = await waiting.status()
+    assert (status.mover, status.until) == (NextMover.OUTAGE, outage.until) and status.since == found.since
+    [line] = [one for one in await engine.board() if one.mover is NextMover.OUTAGE]
+    assert (line.kind, line.count, line.since) == ("refused", 1, status.since)
+    assert [one.id for one in await engine.list(where="mover = outage")] == [waiting.id]
+    await engine.outages.begin("refused", who="ana", why="the bank has told us")
+    found = await explained(engine, waiting.id, Diagnosis.DEPENDENCY_DOWN)
+    assert found.next == "nothing, until a person ends the outage" and found.next_at is None
+    assert found.why == "it is due, and refused is held by ana: the bank has told us"
 
 
 async def until_told(engine: Engine, id: str) -> None:

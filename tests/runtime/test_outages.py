@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from perdure import Alert, Engine, PerdureError, Retry, WorkerOptions, limits, settings, step, workflow
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.breaker import Probed
+from perdure.kernel.failure import Failure
 from perdure.kernel.note import Note
-from perdure.kernel.outage import PREFIX, FailedAlike, OutageRule, OutageState
-from perdure.kernel.process import Status
+from perdure.kernel.outage import PREFIX, Canary, FailedAlike, OutageRule, OutageState
+from perdure.kernel.process import Process, Status
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 SECOND = 1_000_000
@@ -40,8 +41,15 @@ async def pay(order: str) -> str:
     return f"{order} is paid"
 
 
+@step(retry=Retry(attempts=9, first=900.0, cap=900.0))
+async def pay_patiently(order: str) -> str:
+    return await pay.function(order)  # type: ignore[no-any-return]
+
+
 @workflow
 async def order(order: str) -> str:
+    if order.startswith("patient"):
+        return await pay_patiently(order)
     return await pay(order)
 
 
@@ -125,6 +133,34 @@ async def test_canaries_end_the_outage_when_the_bank_is_back_and_all_that_waits_
         "order has an outage",
         "the outage of order is over",
     ]
+
+
+async def test_a_canary_that_waits_for_another_attempt_of_its_step_has_failed(opened: Open) -> None:
+    engine, _ = await opened(**worker())
+    await broken_down(engine)
+    handle = await engine.start(order, "patient")
+    await canaries_may_go(engine)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting)
+    async with asyncio.timeout(LIMIT):
+        while (view := (await engine.outages.list())[0]).changes[-1][1] == "half-open":
+            engine.worker.outages.loop.wake()
+    assert view.held and view.reason == "a canary has failed: step pay_patiently is to be tried again"
+    assert ran == ["patient"]
+
+
+def test_what_became_of_a_canary_that_was_let_go_is_read_from_its_row() -> None:
+    row = Process(bytes(16), "order", None, b"[]", due_at=9, events=4)
+    assert Canary("order", 2, 4).told(replace(row, owner=bytes(16)), 5) is None, "another worker has it"
+    assert Canary("order", 2, 4).told(row, 9) is None, "it is due again"
+    assert Canary("order", 2, 4).told(row, 5) is None, "it has done nothing: it waits for the rest of its timer"
+    assert Canary("order", 2, 3).told(row, 5) == Probed(True, 2)
+    assert Canary("order", 2, 0).told(replace(row, events=0), 5) == Probed(True, 2), "a new one may begin by waiting"
+    barred = replace(row, awaiting="timer, breaker bank")
+    assert Canary("order", 2, 3).told(barred, 5) == Probed(False, 2, "timer, breaker bank is to be tried again")
+    assert Canary("order", 2, 4).told(replace(row, status=Status.COMPLETED), 5) == Probed(True, 2)
+    failed = replace(row, status=Status.FAILED, error=Failure("BankDown", "no answer").encode())
+    assert Canary("order", 2, 4).told(failed, 5) == Probed(False, 2, "BankDown")
+    assert Canary("order", 2, 4).told(replace(row, status=Status.HELD), 5) is None, "nobody knows"
 
 
 async def test_a_person_begins_and_ends_an_outage_of_workers_without_rules(opened: Open) -> None:

@@ -36,6 +36,7 @@ APART = (
     "core_machines:tills",
     "core_notices:dispatch",
     "core_operations:operated",
+    "core_outages:holidays",
     "core_step_transactions:transactions",
     "core_streams:audit",
     "core_queues:limited_queue",

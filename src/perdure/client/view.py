@@ -15,7 +15,9 @@ from perdure.kernel.child import is_task
 from perdure.kernel.diagnosis import NO_QUEUES, NextMover, Workers, next_mover
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
+from perdure.kernel.note import Note
 from perdure.kernel.notice import ATTRIBUTE, address
+from perdure.kernel.outage import PREFIX, OutageState
 from perdure.kernel.payload import decode
 from perdure.kernel.process import FORMER_KEY, Process, Status
 from perdure.kernel.queue import Load, Queue, QueueLoads
@@ -122,12 +124,15 @@ async def known_workers(store: Store) -> Workers:
 
 
 async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
-    """What tells why some of these processes wait: queues and loads, if a task among them does, and circuits."""
+    """What tells why some of these processes wait: queues and loads, if a task among them does, circuits, outages."""
     resting = [row for row in rows if row.status is Status.RUNNING and row.owner is None]
     barred = any(BREAKER_MARK in (row.awaiting or "") for row in resting)
     circuits = tuple(await store.records(Circuit)) if barred else ()
     queues = tuple(await store.records(Queue)) if any(is_task(row.kind) for row in resting) else ()
-    return QueueLoads(queues, tuple(await store.records(Load)) if queues else (), circuits)
+    loads = tuple(await store.records(Load)) if queues else ()
+    notes = await store.records(Note) if any(not row.reminder for row in resting) else ()
+    outages = {note.name.removeprefix(PREFIX): note.read(OutageState) for note in notes if note.name.startswith(PREFIX)}
+    return QueueLoads(queues, loads, circuits, outages)
 
 
 def owner_of(process: Process, workers: Workers) -> str | None:

@@ -42,6 +42,8 @@ class NextMover(StrEnum):
     """A child process, by its end."""
     BREAKER = "breaker"
     """A circuit breaker, once it lets attempts through."""
+    OUTAGE = "outage"
+    """The outage of its kind: a canary lets it go, or a person."""
     SCHEDULE = "schedule"
     """The next instant of a schedule."""
     OPERATION = "operation"
@@ -144,6 +146,9 @@ def _due(process: Process, now: int, due_at: int, workers: Workers, queues: Queu
     if not found.alive:
         suspect = f"; it is {_suspected(process)}" if is_suspect(process) else ""
         return Mover(NextMover.WORKER, f"it is due, and no live worker {wanted}{suspect}", due_at)
+    if (outage := queues.held(process, now)) is not None:
+        text = f"it is due, and {outage.text(process.kind)}"
+        return Mover(NextMover.OUTAGE, text, max(due_at, outage.since), outage.until)
     if is_suspect(process):
         return Mover(NextMover.WORKER, f"it is {_suspected(process)}, and waits for a place in quarantine", due_at)
     number = "one" if len(found.alive) == 1 else f"one of {len(found.alive):,}"

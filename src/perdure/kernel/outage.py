@@ -18,9 +18,11 @@ from perdure import limits
 from perdure.clock import SECOND, Duration, microseconds
 from perdure.errors import DefinitionError
 from perdure.kernel import breaker as circuits
-from perdure.kernel.breaker import HALF_OPEN, OPEN, Breaker, Circuit, Probed, Reported
+from perdure.kernel.breaker import BREAKER_MARK, HALF_OPEN, OPEN, Breaker, Circuit, Probed, Reported
+from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
 from perdure.kernel.plain import shown
+from perdure.kernel.process import Process, Status
 
 PREFIX = "outage "
 """A note whose name begins with this tells of the kind that is named behind it."""
@@ -41,8 +43,9 @@ class OutageRule:
     It is held once ``failures`` of its processes have failed or are broken with one fingerprint within ``within``,
     counted over all workers from the first of them. From then on none of the kind is started or goes on, except those
     that a worker has under way. After ``open_for`` so many ``canaries`` are let through. If all of them end well, or
-    get as far as to wait, the others are let go: few at first, twice as many every five seconds. If one fails, the kind
-    is held for ``factor`` times as long, at most for ``longest``. Raises DefinitionError.
+    get as far as to wait, the others are let go: few at first, twice as many every five seconds. If one fails, or waits
+    for another attempt of a step, the kind is held for ``factor`` times as long, at most for ``longest``. Raises
+    DefinitionError.
     """
 
     breaker: Breaker = field(repr=False)
@@ -110,6 +113,30 @@ class FailedAlike(Struct, frozen=True):
     error: str
 
 
+class Canary(Struct, frozen=True):
+    """A process of a held ``kind`` that was let through: ``opened`` of its circuit then, and how many events it had."""
+
+    kind: str
+    opened: int
+    events: int
+
+    def told(self, row: Process, now: int) -> Probed | None:
+        """What its row tells of a canary that its worker has let go; None if that is nothing yet.
+
+        It has done what it could if it waits, but not if it waits for another attempt of a step, or has recorded
+        nothing: what was cut short by the death of a worker perhaps only waits for the rest of its timer.
+        """
+        if row.status in (Status.FAILED, Status.BROKEN):
+            return Probed(False, self.opened, Failure.shown(row.error or b"").origin[1])
+        if row.status is Status.COMPLETED:
+            return Probed(True, self.opened)
+        if row.status is not Status.RUNNING or row.owner is not None or (row.due_at or 0) <= now:
+            return None
+        if any(part.startswith(("step ", "undo ", BREAKER_MARK)) for part in (row.awaiting or "").split(", ")):
+            return Probed(False, self.opened, f"{row.awaiting} is to be tried again")
+        return Probed(True, self.opened) if not self.events or row.events > self.events else None
+
+
 class Count(Struct, frozen=True):
     """How many processes have failed with one fingerprint, from ``since`` on."""
 
@@ -151,6 +178,34 @@ class OutageState(Struct, frozen=True):
         seconds = (now - self.released_at) / SECOND
         doublings = int(max(seconds, 0) / limits.OUTAGE_DOUBLED_SECONDS)
         return None if not self.released_at or doublings >= DOUBLINGS else 2**doublings
+
+    @property
+    def since(self) -> int:
+        """When the outage has begun; once it is over, when that was."""
+        if not self.held:
+            return self.released_at
+        begun = self.circuit.since
+        for change in reversed(self.changes):
+            if change.state not in (OPEN, HALF_OPEN):
+                break
+            begun = change.at
+        return begun
+
+    @property
+    def until(self) -> int | None:
+        """When the next canary is let through, or, once it is over, the last that waits; None if a person ends it."""
+        if not self.held:
+            return self.released_at + DOUBLINGS * microseconds(limits.OUTAGE_DOUBLED_SECONDS)
+        return None if self.circuit.forced else self.circuit.until
+
+    def text(self, kind: str) -> str:
+        """Why processes of the kind wait, for people."""
+        circuit = self.circuit
+        if not self.held:
+            return f"the outage of {kind} is over: what waits is let go, few at first"
+        if circuit.forced:
+            return f"{kind} is held by {circuit.who or 'somebody'}" + (f": {circuit.why}" if circuit.why else "")
+        return f"{kind} is held: {circuit.reason}" + ("; a canary tries it" if circuit.state == HALF_OPEN else "")
 
     def changed(self, circuit: Circuit, now: int, who: str = "") -> OutageState:
         """With this circuit; a change of what people see is kept."""

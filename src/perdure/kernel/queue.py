@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from perdure.kernel.breaker import BREAKER_MARK, Circuit
 from perdure.kernel.child import QUEUE_MARK
+from perdure.kernel.outage import OutageState
 from perdure.kernel.process import Process
 
 SWITCH = " recovery"
@@ -184,11 +185,20 @@ class QueueDepth(Struct, frozen=True, gc=False):
 
 
 class QueueLoads(Struct, frozen=True):
-    """The queues with limits and their loads, which say why a task does not begin; circuits say why a step does not."""
+    """The queues with limits and their loads, which say why a task does not begin; circuits say why a step does not.
+
+    ``outages`` say it of whole kinds, by their names.
+    """
 
     queues: tuple[Queue, ...] = ()
     loads: tuple[Load, ...] = ()
     circuits: tuple[Circuit, ...] = ()
+    outages: dict[str, OutageState] = {}
+
+    def held(self, process: Process, now: int) -> OutageState | None:
+        """The outage for which a process that is due is not taken; None if it may be."""
+        found = self.outages.get(process.kind)
+        return None if found is None or found.allowance(now) is None else found
 
     def barred(self, process: Process) -> Circuit | None:
         """The circuit for which the process says that it waits, if it is not closed."""

@@ -20,7 +20,7 @@ from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.fingerprint import cause_of
 from perdure.kernel.note import Note
-from perdure.kernel.outage import PREFIX, FailedAlike, OutageRule, OutageState
+from perdure.kernel.outage import PREFIX, Canary, FailedAlike, OutageRule, OutageState
 from perdure.kernel.process import Process, Status
 from perdure.loop import Loop
 from perdure.runtime.claimer import Claimer
@@ -46,8 +46,8 @@ class OutageWatch:
         self._failures: dict[str, dict[str, FailedAlike]] = {}
         self._probed: dict[str, list[Probed]] = {}
         self._granted: dict[str, int] = {}  # canaries that may be claimed, each with ``opened`` of its circuit
-        self._canaries: dict[bytes, tuple[str, int]] = {}
-        self._parted: dict[bytes, tuple[str, int]] = {}
+        self._canaries: dict[bytes, Canary] = {}
+        self._parted: dict[bytes, Canary] = {}
         self._let_go: dict[str, int] = {}
         self._claimer: Claimer | None = None
         self._shortages: Shortages | None = None
@@ -82,9 +82,8 @@ class OutageWatch:
             return
         failure = Failure.shown(process.error or b"") if failed else None
         if canary is not None:
-            kind, opened = canary
             error = "" if failure is None else failure.origin[1]
-            self._probed.setdefault(kind, []).append(Probed(not failed, opened, error))
+            self._probed.setdefault(canary.kind, []).append(Probed(not failed, canary.opened, error))
             self.loop.wake()
         elif failure is not None and process.kind in self.rules:
             counts, fingerprint = self._failures.setdefault(process.kind, {}), cause_of(process, failure).fingerprint
@@ -125,13 +124,13 @@ class OutageWatch:
 
     def claimed(self, kind: str, claimed: Iterable[Claimed]) -> None:
         """These were claimed by such an offer. A canary that is granted waits for one that is due."""
-        ids = [one.process.id for one in claimed]
+        rows = [one.process for one in claimed]
         if kind in self._granted:
-            if ids:
+            if rows:
                 opened = self._granted.pop(kind)
-                self._canaries |= dict.fromkeys(ids, (kind, opened))
+                self._canaries |= {row.id: Canary(kind, opened, row.events) for row in rows}
         else:
-            self._let_go[kind] = max(self._let_go.get(kind, 0) - len(ids), 0)
+            self._let_go[kind] = max(self._let_go.get(kind, 0) - len(rows), 0)
 
     # -- the store ---------------------------------------------------------------------------------------------
 
@@ -174,15 +173,18 @@ class OutageWatch:
                 self._probed.setdefault(kind, []).extend(canaries)
 
     async def _look_at_parted(self, probed: dict[str, list[Probed]]) -> None:
-        """See which canaries wait now, so that they have got as far as that."""
-        if not self._parted:
+        """See what has become of the canaries that were let go here."""
+        if not (asked := tuple(self._parted)):
             return
-        rows = await self._store.search(Search(ids=tuple(self._parted), limit=len(self._parted)))
+        rows = {row.id: row for row in await self._store.search(Search(ids=asked, limit=len(asked)))}
         now = await self._store.now()
-        for row in rows:
-            waits = row.status is Status.RUNNING and row.owner is None and (row.due_at or 0) > now
-            if waits and (canary := self._parted.pop(row.id, None)) is not None:
-                probed.setdefault(canary[0], []).append(Probed(True, canary[1]))
+        for id in asked:
+            row, canary = rows.get(id), self._parted.get(id)
+            told = None if row is None or canary is None else canary.told(row, now)
+            if canary is not None and told is not None:
+                probed.setdefault(canary.kind, []).append(told)
+            if row is None or row.final or told is not None:
+                self._parted.pop(id, None)
 
     def _decided(
         self,

@@ -227,6 +227,15 @@ def _unhosted(evidence: Evidence) -> FoundCause | None:
     return FoundCause(cause, f"no live worker {wanted}", found.last or row.due_at or evidence.now, tuple(told))
 
 
+def _held_kind(evidence: Evidence) -> FoundCause | None:
+    """It is due, and its kind has an outage, or had one until a moment ago."""
+    mover, outage = evidence.mover, evidence.queues.held(evidence.row, evidence.now)
+    if mover.who is not NextMover.OUTAGE or outage is None:
+        return None
+    told = (f"they have failed with fingerprint {outage.fingerprint}",) if outage.fingerprint else ()
+    return FoundCause(Diagnosis.DEPENDENCY_DOWN if outage.held else Diagnosis.MOVES, mover.text, mover.since, told)
+
+
 def _hosts_busy(evidence: Evidence) -> FoundCause | None:
     row, found = evidence.row, evidence.hosting
     due_at = row.due_at or evidence.now
@@ -315,8 +324,8 @@ def _waits(evidence: Evidence) -> FoundCause | None:
 
 LOOKS: tuple[CauseLook, ...] = (
     _ended, _stopped_by_error, _held, _of_a_newer_perdure, _unsound, _over_deadline, _hangs, _worker_lost, _queue_keeps,
-    _unhosted, _crashes, _no_progress, _moves, _barred, _retries, _waits_for_nothing, _waits_for_child, _hosts_busy,
-    _clock_jumped, _waits,
+    _unhosted, _held_kind, _crashes, _no_progress, _moves, _barred, _retries, _waits_for_nothing, _waits_for_child,
+    _hosts_busy, _clock_jumped, _waits,
 )  # fmt: skip
 """The order matters: what stands earlier explains what stands behind it."""
 

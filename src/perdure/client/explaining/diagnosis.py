@@ -68,7 +68,7 @@ MEANINGS: Mapping[Diagnosis, str] = {
     Diagnosis.CRASHES_ITS_WORKER: "workers die while they run it",
     Diagnosis.HANGS_ITS_WORKER: "its code blocks the event loop of its worker",
     Diagnosis.NO_PROGRESS: "a live worker holds it, and nothing has been recorded for long",
-    Diagnosis.DEPENDENCY_DOWN: "what its step calls is down: a breaker is open, or many fail alike",
+    Diagnosis.DEPENDENCY_DOWN: "what its step calls is down: a breaker is open, its kind is held, or many fail alike",
     Diagnosis.RETRIES_SPENT: "it has failed or is broken, and waits for attention",
     Diagnosis.OVER_DEADLINE: "its deadline has passed",
     Diagnosis.WAITS_FOR_NOTHING: "its code awaits what no step, timer or signal can bring",

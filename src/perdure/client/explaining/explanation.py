@@ -12,7 +12,7 @@ from perdure.client.explaining.evidence import Evidence, gathered
 from perdure.client.explaining.proposals import Proposal, proposals
 from perdure.client.parts import ClientParts
 from perdure.client.view import instant
-from perdure.kernel.diagnosis import NextMover
+from perdure.kernel.diagnosis import Mover, NextMover
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 
@@ -128,6 +128,8 @@ def _next(evidence: Evidence, reason: FoundCause) -> tuple[NextMover, str, int |
     waits = row.status in (Status.HELD, Status.BROKEN, Status.FAILED)
     if waits or reason.cause in _BY_A_PERSON:
         return NextMover.PERSON, "nothing, until a person does something", None
+    if mover.who is NextMover.OUTAGE:
+        return mover.who, "it goes on" if reason.cause is Diagnosis.MOVES else _after(mover), mover.until
     if reason.cause is Diagnosis.DEPENDENCY_DOWN:
         barred = evidence.queues.barred(row)
         text = "the next attempt is made then" if barred is None else "one attempt is let through then, as a probe"
@@ -136,6 +138,13 @@ def _next(evidence: Evidence, reason: FoundCause) -> tuple[NextMover, str, int |
     if row.reminder:
         at = None  # a reminder is no time at which it goes on
     return mover.who, _COMES[reason.cause], at
+
+
+def _after(outage: Mover) -> str:
+    """What comes next while its kind is held."""
+    if outage.until is None:
+        return "nothing, until a person ends the outage"
+    return "a canary is let through then; if it ends well, the others are let go, few at first"
 
 
 _SOME_TIME = frozenset({Diagnosis.MOVES, Diagnosis.NO_PROGRESS, Diagnosis.HANGS_ITS_WORKER, Diagnosis.OVER_DEADLINE})

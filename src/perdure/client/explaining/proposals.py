@@ -14,7 +14,7 @@ from perdure.client.explaining.evidence import Evidence
 from perdure.errors import PerdureError
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.commit import Commit
-from perdure.kernel.diagnosis import awaited_signals
+from perdure.kernel.diagnosis import NextMover, awaited_signals
 from perdure.kernel.hosting import start_command
 from perdure.kernel.message import MessageType
 from perdure.kernel.names import id_text
@@ -130,7 +130,11 @@ def _of_cause(evidence: Evidence, reason: FoundCause) -> Iterator[Proposal]:
 
 
 def _dependency(evidence: Evidence, to: _Commands) -> Iterator[Proposal]:
-    if (circuit := evidence.queues.barred(evidence.row)) is not None:
+    if evidence.mover.who is NextMover.OUTAGE:
+        yield Proposal("perdure outage ls", "shows which kinds are held, since when and why")
+        kind = shlex.quote(evidence.row.kind)
+        yield Proposal(f"perdure outage end {kind}", "lets its processes go, few at first, if what they need is back")
+    elif (circuit := evidence.queues.barred(evidence.row)) is not None:
         verb = "reset" if circuit.forced else "close"
         yield Proposal("perdure breaker ls", "shows all breakers")
         yield Proposal(

@@ -63,7 +63,8 @@ class Monitor:
     """Holds every process as the last transaction left it. A broken law ends the history at that transaction.
 
     ``leases`` says until when each owner that a process ever had was given it, by the store's clock. ``noted`` is
-    called with every event as it is appended.
+    called with every event as it is appended, ``wrote`` with the door of every transaction, ``took`` with the life and
+    the row of every process that a worker has taken.
     """
 
     def __init__(self, loop: SimLoop, server: Server, wall: WallClock, log: Log) -> None:
@@ -82,6 +83,8 @@ class Monitor:
         self.leases: dict[bytes, dict[bytes, int]] = {}
         self.strange: set[bytes] = set()
         self.noted: Callable[[Process, Event], None] = lambda process, event: None
+        self.wrote: Callable[[str], None] = lambda door: None
+        self.took: Callable[[Life, Process], None] = lambda life, process: None
         self._charges = Charges()
         self._timekeeper = Timekeeper(wall)
 
@@ -90,6 +93,7 @@ class Monitor:
         connection = self.server.connection
         assert connection is not None
         self.transactions += 1
+        self.wrote(door)
         if door == "beat":
             try:
                 self._timekeeper.beaten(self.loop.now, connection.one("clock_mark")[0])
@@ -160,6 +164,7 @@ class Monitor:
             return None  # a command that takes a row for a moment is no worker
         if worker[0] is not None:
             raise self.violation("one_owner", process, "it was taken by an incarnation that has ended")
+        self.took(life, process)
         return process, was is not None and was.owner is not None
 
     def _taken(self, connection: Connection, taken: Sequence[tuple[Process, bool]], now: int) -> None:
