@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -96,6 +97,22 @@ def debounce(options: StartOptions, deadline: int | None) -> tuple[int, int | No
             f"{deadline / SECOND:g} s."
         )
     return wait, longest
+
+
+def since(given: Any, now: int) -> int | None:
+    """The instant from which what is stored is wanted, in microseconds; None for ``"now"``. Raises InvalidInput."""
+    if given == "now":
+        return None
+    if given == "beginning":
+        return 0
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InvalidInput(f"since= is {shown(given)}. Give 'now', 'beginning', or a datetime with a time zone.")
+    instant = microseconds(given.timestamp())
+    if instant > now:
+        raise InvalidInput(
+            f"since= is {given.isoformat()}, which has not come yet. Give an instant in the past, or 'now'."
+        )
+    return max(instant, 0)
 
 
 def timeout(given: Any) -> float | None:
