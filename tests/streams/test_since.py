@@ -77,7 +77,14 @@ async def test_a_stream_whose_maker_died_is_read_by_nobody_until_it_is_put_again
 
 async def test_a_beginning_that_makes_no_sense_is_refused_before_anything_is_stored(opened: Open) -> None:
     engine, _ = await opened()
-    wrong: list[Any] = ["", "yesterday", 5, None, datetime(2026, 1, 1), datetime.now(UTC) + timedelta(days=1)]
+    wrong: list[Any] = [
+        "",
+        "yesterday",
+        5,
+        None,
+        datetime.fromisoformat("2026-01-01"),
+        datetime.now(UTC) + timedelta(days=1),
+    ]
     for since in wrong:
         with pytest.raises(InvalidInput, match="since="):
             await engine.streams.put("audit", since=since)

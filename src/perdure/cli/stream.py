@@ -114,8 +114,9 @@ async def tail(name: str, *, limit: int = 20, utc: Utc = False, json: Json = Fal
 
 def _since(typed: str, now: datetime) -> Since | datetime:
     """What was typed after ``--since``; raises InvalidInput."""
-    if typed == "now" or typed == "beginning":
-        return typed
+    named: dict[str, Since] = {"now": "now", "beginning": "beginning"}
+    if typed in named:
+        return named[typed]
     try:
         return datetime.fromisoformat(typed)
     except ValueError:

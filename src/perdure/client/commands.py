@@ -236,6 +236,26 @@ class Commands(Orders):
         changes = validation.fields({**(values or {}), **named})
         await self._order(decision.edit_fields(sender, self._parts.registry, changes))
 
+    async def edit_attributes(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        *,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+        **named: Any,
+    ) -> None:
+        """Change what a process can be searched by: ``handle.edit_attributes({"stage": "late", "owner": None})``.
+
+        None removes one; the others stay. A search finds it by them at once; they stay until its code sets these names
+        again, or it begins again in a new run. One event keeps the old values and the new. Of a process that a worker
+        has in hand, steps in flight begin again, under their keys. Raises IllegalMove if it has ended, or while a step
+        runs that runs at most once; InvalidKey or PayloadError for what cannot be an attribute.
+        """
+        changes = validation.changed_attributes({**(values or {}), **named})
+        await self._order(decision.edit_attributes(validation.sender(who, why, origin), changes))
+
     async def restart_from(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Run a step again, and all that followed it, in a new run that keeps the results before and beside it.
 

@@ -175,6 +175,14 @@ def attributes(given: Any) -> bytes | None:
     return encode_attributes(given)
 
 
+def changed_attributes(given: Any) -> Mapping[str, Any]:
+    """New values of search attributes, None for a name that goes; raises InvalidInput or PayloadError."""
+    if not given or not isinstance(given, Mapping):
+        raise InvalidInput("no attribute is given. Name one and its value, like edit_attributes({'stage': 'late'}).")
+    attributes(given)
+    return given
+
+
 def calls(given: Any) -> list[Sequence[Any]]:
     """The arguments of many calls; raises InvalidInput, also for a text: its characters would count as arguments."""
     every: list[Sequence[Any]] = []
