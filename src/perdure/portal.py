@@ -157,6 +157,7 @@ class BlockingHandle(Generic[ResultT]):
     fork = _starting_verb(Handle.fork)
     edit_input = blocking(Handle.edit_input)
     edit_fields = blocking(Handle.edit_fields)
+    edit_attributes = blocking(Handle.edit_attributes)
     restart = blocking(Handle.restart)
     restart_from = blocking(Handle.restart_from)
     set_result = blocking(Handle.set_result)

@@ -90,6 +90,19 @@ def test_only_the_fields_of_a_machine_are_edited_one_by_one(terminal: Terminal) 
     assert "nothing to edit is given" in terminal("edit", "A-1").err
 
 
+def test_attributes_are_edited_and_removed_and_the_history_says_by_whom(terminal: Terminal) -> None:
+    terminal(
+        "start", "tests.cli.till:approval", "A-1", "--key", "A-1", "--attribute", "stage=new", "--attribute", "a=1"
+    )
+    edit = ("edit", "A-1", *BY_ANN)
+    edited = terminal(*edit, "--attribute", "stage=late", "--attribute", "a=null")
+    assert edited.out == "approval A-1: has other attributes: stage, a; it is still running\n"
+    assert terminal("history", "A-1").has('stage: "new" becomes "late", a: 1 becomes null by Ann because: she knows')
+    assert terminal("ps", "--where", "attributes.stage = late").has("A-1")
+    assert "edit the one or the other" in terminal(*edit, "--attribute", "a=1", "--input", "[]").err
+    assert terminal(*edit, "--attribute", "a").code == 2
+
+
 def test_cancel_with_a_deadline_is_in_the_history_and_on_the_row(terminal: Terminal) -> None:
     terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
     assert terminal("cancel", "A-1", "--deadline", "2h", *BY_ANN).out == "approval A-1: asked to cancel\n"

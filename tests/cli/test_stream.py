@@ -47,6 +47,18 @@ def test_what_comes_next_is_shown_and_stays_there(terminal: Terminal, working: W
     assert [one["type"] for one in records][-1] == "completed"
 
 
+def test_a_stream_begins_with_what_is_stored(terminal: Terminal, working: Working) -> None:
+    working(some)
+    assert terminal("stream", "put", "audit", "--since", "beginning").has("audit all all programs 5 ", " nobody")
+    assert terminal("stream", "put", "late", "--since", "2h").has("late all all programs 5 ")
+    assert terminal("stream", "put", "later", "--since", "2026-01-01T00:00Z").has("later all all programs 5 ")
+    assert terminal("stream", "put", "none", "--since", "now").has("none all all programs 0 ")
+    assert terminal("stream", "put", "audit", "--since", "2h").code == 1, "it is there"
+    for wrong in ("yesterday", "2026-01-01", "2199-01-01T00:00Z"):
+        refused = terminal("stream", "put", "wrong", "--since", wrong)
+        assert refused.code == 2 and not refused.out
+
+
 def test_what_makes_no_sense_is_refused_at_the_terminal(terminal: Terminal) -> None:
     refused = terminal("stream", "put", "audit", "--to", "ftp://example.org")
     assert refused.code == 2 and "https://" in refused.err

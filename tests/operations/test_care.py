@@ -192,6 +192,7 @@ async def test_what_has_ended_is_removed_and_a_preview_takes_nothing_away(opened
         ({"verb": "edit-input"}, "needs a value"),
         ({"verb": "edit-input", "value": 7}, "arguments"),
         ({"verb": "edit-fields", "value": [1]}, "needs fields"),
+        ({"verb": "edit-attributes", "value": {}}, "no attribute is given"),
         ({"verb": "hold", "force": True}, "takes no force"),
         ({"verb": "hold", "restart": True}, "takes no restart"),
         ({"verb": "set-result", "step": "a", "value": object()}, "the value of the operation"),

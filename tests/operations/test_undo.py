@@ -15,7 +15,7 @@ from perdure.kernel.inverse import HAVE_INVERSE, no_inverse
 from perdure.kernel.process import Status
 from tests.operations import bank
 from tests.operations.test_operations import FAILED, after_an_outage
-from tests.runtime.conftest import LIMIT, Open
+from tests.runtime.conftest import LIMIT, Open, until_row
 
 WAITING = "kind = payment"
 
@@ -133,6 +133,20 @@ async def test_edited_fields_get_their_old_values_if_nothing_has_happened_since(
     for till, total in zip(tills, (55, 11, 12), strict=True):
         await till.resume()
         assert await till.call(Till.added, 0) == total
+
+
+async def test_edited_attributes_get_their_old_values_if_nothing_has_happened_since(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[approval])
+    handles = [await engine.start(approval.options(attributes={"stage": str(number)}), number) for number in range(3)]
+    for handle in handles:
+        await until_row(engine, handle.id, lambda row: row.awaiting == "signal approved" and row.owner is None)
+    id, outcome = await carried_out(engine, "edit-attributes", "kind = approval", value={"stage": "late", "late": True})
+    assert outcome.done == 3 and len(await engine.list(Search(attributes=(("stage", '"late"'),)))) == 3
+    await handles[0].edit_attributes(stage="never")
+    outcome = await (await engine.operations.undo(id)).result(LIMIT)
+    assert outcome.done == 2 and sum(outcome.left_out.values()) == 1
+    seen = [(await handle.status()).attributes for handle in handles]
+    assert seen == [{"stage": "never", "late": True}, {"stage": "1"}, {"stage": "2"}]
 
 
 async def test_what_cannot_be_taken_back_is_said_for_each_verb(opened: Open) -> None:

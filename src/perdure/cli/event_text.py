@@ -210,9 +210,9 @@ def _repaired(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     return f"with {text.payload(bytes(arguments), limit)} {sender(event.payload)}".rstrip()
 
 
-def _fields_edited(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+def _edited(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = msgspec.json.decode(event.payload or b"{}", type=dict[str, msgspec.Raw])
-    values = msgspec.json.decode(told["fields"], type=dict[str, msgspec.Raw])
+    values = msgspec.json.decode(told.get("fields") or told["attributes"], type=dict[str, msgspec.Raw])
     was = msgspec.json.decode(told["was"], type=dict[str, msgspec.Raw])
     shown = (
         f"{name}: {text.payload(bytes(was[name]), limit) if name in was else 'new'} becomes "
@@ -255,7 +255,8 @@ _TOLD = {
     EventType.EXPIRED: _failed,
     EventType.KEY_RELEASED: _key_released,
     EventType.TIMER_CHANGED: _timer_changed,
-    EventType.FIELDS_EDITED: _fields_edited,
+    EventType.FIELDS_EDITED: _edited,
+    EventType.ATTRIBUTES_EDITED: _edited,
 }
 
 

@@ -59,14 +59,15 @@ async def start(
     ----------
     verb
         One of retry, restart, restart-from, repair, set-result, skip, edit-input,
-        edit-fields, hold, resume, terminate, fail, remove.
+        edit-fields, edit-attributes, hold, resume, terminate, fail, remove.
     where
         The query: "status = failed and error = CardRefused and age < 2d".
     step
         The step, for skip, set-result and restart-from.
     value
         As JSON: the result for set-result, the arguments for edit-input and
-        repair, the fields with their values for edit-fields.
+        repair, fields or attributes with their values for edit-fields and
+        edit-attributes.
     method
         The method of the machines, for repair.
     restart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from perdure.cli import output, text
 from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Url, Utc, Who, Why, connected, present, user
 from perdure.cli.rows import Rows
-from perdure.client.streams import EventStreamView
+from perdure.client.streams import EventStreamView, Since
 from perdure.engine import Engine
 from perdure.streaming.record import StreamRecord
 
@@ -47,12 +47,15 @@ async def put(
     kind: Kinds = None,
     events: Literal["all", "lifecycle"] = "all",
     to: str | None = None,
+    since: str = "now",
     who: Who = "",
     why: Why = "",
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Make an event stream, which begins with what is committed from now on; or change one, which keeps its position.
+    """Make an event stream, which begins with what is committed from now on or since then; or change one.
+
+    A change keeps the position.
 
     Parameters
     ----------
@@ -64,11 +67,15 @@ async def put(
         All events, or only how the lives of processes go on.
     to
         The URL to which workers deliver: https://... or redis://...; without it a program reads.
+    since
+        What a new stream begins with: now, beginning (all that is stored), an
+        instant as 2026-10-25T12:00+02:00, or how long ago: 15m, 2h, 7d.
     """
     async with connected(url) as engine:
         seen = await engine.streams.put(
-            name, kinds=kind, events=events, to=to, who=who or user(), why=why, origin=ORIGIN
-        )
+            name, kinds=kind, events=events, to=to, since=_since(since, await present(engine)),
+            who=who or user(), why=why, origin=ORIGIN,
+        )  # fmt: skip
         await _show(engine, [seen], json=json)
 
 
@@ -103,6 +110,17 @@ async def tail(name: str, *, limit: int = 20, utc: Utc = False, json: Json = Fal
             output.show_json(records)
             return
         output.show(_records(records, utc=utc) if records else f"event stream {name} has got everything")
+
+
+def _since(typed: str, now: datetime) -> Since | datetime:
+    """What was typed after ``--since``; raises InvalidInput."""
+    named: dict[str, Since] = {"now": "now", "beginning": "beginning"}
+    if typed in named:
+        return named[typed]
+    try:
+        return datetime.fromisoformat(typed)
+    except ValueError:
+        return now - timedelta(seconds=text.seconds_of(typed))
 
 
 async def _show(engine: Engine, views: list[EventStreamView], *, json: bool) -> None:

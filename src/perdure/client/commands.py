@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, overload
@@ -12,7 +12,7 @@ from perdure import limits
 from perdure.authoring.machine.method import RepairMethod, SignalMethod
 from perdure.client import decision, validation
 from perdure.client.decision import Decision, never
-from perdure.client.orders import Orders
+from perdure.client.edits import Edits
 from perdure.clock import Duration
 from perdure.errors import ProcessNotFound
 from perdure.kernel import command, removal
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 log = logger("process")
 
 
-class Commands(Orders):
+class Commands(Edits):
     """The commands to a process. Every verb records ``who`` asks, ``why``, and from where (``origin``).
 
     All raise ProcessNotFound. A verb that returns nothing has taken effect when it returns; it raises IllegalMove if it
@@ -191,50 +191,6 @@ class Commands(Orders):
         All messages are delivered again, except requests to cancel. Allowed in every status.
         """
         await self._order(decision.restart(validation.sender(who, why, origin)))
-
-    async def edit_input(
-        self,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any] | None = None,
-        *,
-        restart: bool = False,
-        who: str = "",
-        why: str = "",
-        origin: str = "client",
-    ) -> None:
-        """Give a process other arguments: ``handle.edit_input(["A-17", 1300])``, or by name, as ``kwargs``.
-
-        One that has not begun, since it is delayed, held or waits for a worker, stays so, and begins with them. One
-        that has begun has recorded what the old ones have led to: with ``restart`` it begins again, as by
-        :meth:`restart`. They are checked if this program knows the workflow. Raises IllegalMove without ``restart`` for
-        a process that has begun, for a queued step and a machine that has begun; InvalidInput or PayloadError for
-        arguments that do not fit.
-        """
-        sender = validation.sender(who, why, origin)
-        arguments = validation.arguments(args, kwargs)
-        await self._order(decision.edit_input(sender, self._parts.registry, arguments, restart=restart))
-
-    async def edit_fields(
-        self,
-        values: Mapping[str, Any] | None = None,
-        /,
-        *,
-        who: str = "",
-        why: str = "",
-        origin: str = "client",
-        **named: Any,
-    ) -> None:
-        """Give fields of a held or broken machine other values: ``handle.edit_fields(balance=120, who="ann")``.
-
-        ``values`` may name them too, also fields that are called like an option. The machine stays held or broken;
-        one event keeps the old values and the new. They are checked if this program knows the class. A method that was
-        under way when it was held, or that has failed, goes on with them from what it has recorded: if that does not
-        fit, the machine breaks, and is repaired. Raises IllegalMove if it runs, has ended or is no machine that has
-        begun; InvalidInput or PayloadError for a field that it does not have, or a value that does not fit.
-        """
-        sender = validation.sender(who, why, origin)
-        changes = validation.fields({**(values or {}), **named})
-        await self._order(decision.edit_fields(sender, self._parts.registry, changes))
 
     async def restart_from(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Run a step again, and all that followed it, in a new run that keeps the results before and beside it.

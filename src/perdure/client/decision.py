@@ -21,12 +21,12 @@ from perdure.kernel import command, manual_result, run, transition
 from perdure.kernel import repair as kernel_repair
 from perdure.kernel.checkpoint import is_checkpoint, parted
 from perdure.kernel.commit import Commit
-from perdure.kernel.edit import fields_of, with_fields, with_input
+from perdure.kernel.edit import fields_of, with_attributes, with_fields, with_input
 from perdure.kernel.event import Event
 from perdure.kernel.integrity import refuse_newer
 from perdure.kernel.inverse import taken_back
 from perdure.kernel.payload import encode
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Changes, Process, Status
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
 
@@ -186,6 +186,14 @@ def edit_fields(sender: Sender, registry: Registry, changes: dict[str, Raw]) -> 
         return with_fields(row, changes, sender, now=now)
 
     return Decision(edited, never)
+
+
+def edit_attributes(sender: Sender, changes: Changes) -> Decision:
+    """Give attributes other values. The history of one that a worker has in hand says what it could not begin again."""
+    return Decision(
+        lambda row, history, now: with_attributes(row, history, changes, sender, now=now),
+        lambda row: row.owner is not None,
+    )
 
 
 def take_back(

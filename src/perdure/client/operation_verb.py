@@ -77,6 +77,11 @@ VERBS: Mapping[str, OperationVerb] = {
         frozenset({"value"}),
         ends=True,
     ),
+    "edit-attributes": OperationVerb(
+        lambda plan, sender, parts: decision.edit_attributes(sender, validation.changed_attributes(plan.value)),
+        frozenset({"value"}),
+        ends=True,
+    ),
     "hold": OperationVerb(lambda plan, sender, parts: decision.hold(sender, parts.machine.random), ends=True),
     "resume": OperationVerb(lambda plan, sender, parts: decision.resume(sender)),
     "terminate": OperationVerb(lambda plan, sender, parts: decision.terminate(sender), ends=True),
@@ -136,6 +141,8 @@ def _check_verb(plan: OperationPlan) -> None:
         _call(plan)
     if plan.verb == "edit-fields" and not (plan.value and isinstance(plan.value, dict)):
         raise InvalidInput("the operation 'edit-fields' needs fields with their values: value={'balance': 120}.")
+    if plan.verb == "edit-attributes":
+        validation.changed_attributes(plan.value)
 
 
 def with_care(plan: OperationPlan) -> OperationPlan:

@@ -30,6 +30,7 @@ from perdure.streaming.sink import place_of, sink_for
 log = logger("stream")
 
 Events = Literal["all", "lifecycle"]
+Since = Literal["now", "beginning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +75,24 @@ class EventStreams:
         kinds: Sequence[str] | None = None,
         events: Events = "all",
         to: str | None = None,
+        since: Since | datetime = "now",
         who: str = "",
         why: str = "",
         origin: str = "client",
     ) -> EventStreamView:
-        """Make an event stream, or change the one of that name; a new one begins with what is committed from now on.
+        """Make an event stream, or change the one of that name; a new one begins with what is committed ``since`` then.
+
+        ``since`` is ``"now"``, ``"beginning"`` or an instant (a datetime with a zone): what is stored since then comes
+        first, in the order of time, and then what is committed later. What was removed by now does not come.
 
         It gets the events of processes of these ``kinds`` (names of workflows, and of queues with their ``@``; default:
         all but queued steps and the library's own processes), or with ``events="lifecycle"`` only how their lives go
         on. ``to`` is a URL to which workers deliver, ``https://…`` or ``redis://…``; it stands in the database as it
-        is. Without it a program reads: see :meth:`read` and :meth:`follow`. A change keeps the position.
+        is. Without it a program reads: see :meth:`read` and :meth:`follow`. A change keeps the position, and takes no
+        ``since``.
 
-        Raises InvalidInput, InvalidKey; StoreUnavailable if a transaction of another program keeps the database from
-        beginning to log events.
+        Raises InvalidInput, InvalidKey, IllegalMove; StoreUnavailable if a transaction of another program keeps the
+        database from beginning to log events, or if what is stored could not be found in time: put it again then.
         """
         validation.outside_a_turn()
         check_name(name, "the name of the event stream")
@@ -94,6 +100,7 @@ class EventStreams:
             raise InvalidInput(f"events= is {shown(events)}. Give 'all' or 'lifecycle'.")
         if to is not None:
             await sink_for(to).close()  # made to see whether it can be
+        begin = validation.since(since, await self._store.now())
         set_so = {
             "kinds": wanted(kinds),
             "lifecycle": events == "lifecycle",
@@ -101,7 +108,11 @@ class EventStreams:
             "failures": 0,
             "error": "",
         }
-        row = await self._changed(name, validation.sender(who, why, origin), **set_so)
+        row = await self._changed(name, validation.sender(who, why, origin), stored=begin is not None, **set_so)
+        if begin is not None:
+            # If we die here nobody reads the stream, which keeps the whole log, until it is put again.
+            await self._store.backend.event_log.fill(name, begin)
+            row = await find(self._store, name)
         log.info("event stream %s is delivered to %s", name, place_of(row.sink) or "programs that read it")
         return await self._view(row)
 
@@ -159,11 +170,22 @@ class EventStreams:
             found += map(record_of, page.events)
         return found[:limit]
 
-    async def _changed(self, name: str, sender: Sender, **changes: Any) -> EventStream:
-        """Write a stream with these changes; if somebody else has written it meanwhile, try again."""
+    async def _changed(self, name: str, sender: Sender, *, stored: bool, **changes: Any) -> EventStream:
+        """Write a stream with these changes; if somebody else has written it meanwhile, try again.
+
+        With ``stored`` a new one is to begin with what is stored; raises IllegalMove for one that is there already.
+        """
         said = {"who": sender.who, "why": sender.why, "origin": sender.origin}
         for _ in range(limits.COMMAND_TRIES):
             old = next((row for row in await self._store.records(EventStream) if row.name == name), EventStream(name))
+            if old.version == 0 and stored:
+                old = old.begun_with_what_is_stored()
+            if old.unfilled and not stored:
+                raise IllegalMove(f"event stream {name} was to begin with what is stored: put it again with since=")
+            if stored and not old.unfilled:
+                raise IllegalMove(
+                    f"event stream {name} is there, and keeps its position; leave since= out, or remove it"
+                )
             new = old.next(**changes, **said, changed_at=await self._store.now())
             for row in await self._store.records(EventStream, [new]):
                 if row == replace(new, position=row.position if new.position is None else new.position):
@@ -171,9 +193,10 @@ class EventStreams:
         raise IllegalMove(f"event stream {name} kept changing meanwhile; nothing was done, try again")
 
     async def _view(self, row: EventStream) -> EventStreamView:
-        position = row.position or 0
+        head = await self._store.backend.event_log.head()
+        position = head if row.unfilled else row.position or 0
         page = await page_of(self._store, row, position, 0)
-        behind = max(0, await self._store.backend.event_log.head() - position)
+        behind = max(0, head - position)
         return EventStreamView(
             name=row.name,
             kinds=row.wanted_kinds(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -98,6 +99,22 @@ def debounce(options: StartOptions, deadline: int | None) -> tuple[int, int | No
     return wait, longest
 
 
+def since(given: Any, now: int) -> int | None:
+    """The instant from which what is stored is wanted, in microseconds; None for ``"now"``. Raises InvalidInput."""
+    if given == "now":
+        return None
+    if given == "beginning":
+        return 0
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InvalidInput(f"since= is {shown(given)}. Give 'now', 'beginning', or a datetime with a time zone.")
+    instant = microseconds(given.timestamp())
+    if instant > now:
+        raise InvalidInput(
+            f"since= is {given.isoformat()}, which has not come yet. Give an instant in the past, or 'now'."
+        )
+    return max(instant, 0)
+
+
 def timeout(given: Any) -> float | None:
     """How long to wait, in seconds; raises InvalidInput."""
     seconds = in_seconds(given)
@@ -156,6 +173,14 @@ def attributes(given: Any) -> bytes | None:
         raise InvalidInput(f"the attributes are {shown(given)}. Give a dict of names and single values.")
     refuse_reserved(given)
     return encode_attributes(given)
+
+
+def changed_attributes(given: Any) -> Mapping[str, Any]:
+    """New values of search attributes, None for a name that goes; raises InvalidInput or PayloadError."""
+    if not given or not isinstance(given, Mapping):
+        raise InvalidInput("no attribute is given. Name one and its value, like edit_attributes({'stage': 'late'}).")
+    attributes(given)
+    return given
 
 
 def calls(given: Any) -> list[Sequence[Any]]:

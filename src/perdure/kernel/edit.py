@@ -1,4 +1,4 @@
-"""An edit: a person gives a process another input, or the fields of a machine other values.
+"""An edit: a person gives a process another input or other attributes, or the fields of a machine other values.
 
 With another input a process begins, or begins again in a new run. The input of its start stays in the row, since a
 repeat of that start must be known again. The new one stands in what opens the new run, as the input of a run that
@@ -18,9 +18,9 @@ from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.notice import notices
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Changes, Process, Status, merged
 from perdure.kernel.run import opening_of, restarted
-from perdure.kernel.transition import Sender
+from perdure.kernel.transition import Sender, forced
 
 
 def with_input(
@@ -75,6 +75,42 @@ def with_fields(process: Process, changes: dict[str, Raw], sender: Sender, *, no
         state=written(checkpoint, json.encode(fields | changes)),
     )
     return Commit(process.token, process.version, after, (event,))
+
+
+def with_attributes(
+    process: Process, history: Sequence[Event], changes: Changes, sender: Sender, *, now: int
+) -> Commit:
+    """Give attributes other values, None for none; the process stays as it is, and goes on where it was.
+
+    One that a worker has in hand is taken from it, or the worker would write the old ones: steps in flight begin again,
+    under their keys. Only if such a step runs at most once, and has begun, the edit is refused.
+    """
+    if process.final:
+        raise IllegalMove(
+            f"cannot edit the attributes of a process that is {process.status}: they stay as it left them"
+        )
+    if process.owner is not None and (step := _cannot_be_repeated(history)):
+        raise IllegalMove(
+            f"cannot edit the attributes while step {step} runs, which runs at most once; wait for its end"
+        )
+    stored = {} if process.attributes is None else json.decode(process.attributes, type=dict[str, Raw])
+    was = {name: stored.get(name) for name in changes}
+    told = to_builtins(sender) | {"attributes": changes, "was": was}
+    event = Event(process.events + 1, 0, EventType.ATTRIBUTES_EDITED, now, payload=json.encode(told))
+    after = replace(process, attributes=merged(process.attributes, changes))
+    if process.owner is not None:
+        return replace(forced(after, Status.RUNNING, (event,), now, due_at=now), attributes_set=True)
+    after = replace(after, version=process.version + 1, events=event.number)
+    return Commit(process.token, process.version, after, (event,), attributes_set=True)
+
+
+def _cannot_be_repeated(history: Sequence[Event]) -> str:
+    """The name of a step that runs at most once, has begun and has no result; empty if there is none."""
+    open = {event.place: event.name for event in history if event.type is EventType.ATTEMPT_BEGUN}
+    for event in history:
+        if event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED):
+            open.pop(event.place, None)
+    return next(iter(open.values()), "")
 
 
 def _waiting_on(commit: Commit, process: Process, history: Sequence[Event], sender: Sender, now: int) -> Commit:

@@ -51,6 +51,8 @@ class EventType(IntEnum):
     """The run is another attempt of a workflow whose run before has failed: with that failure, and when it begins."""
     FIELDS_EDITED = 50
     """A person has given fields of a machine other values."""
+    ATTRIBUTES_EDITED = 70
+    """A person has given attributes other values."""
 
 
 DELIVERED = frozenset(

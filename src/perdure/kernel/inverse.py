@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Raw, Struct, json
 
 from perdure.errors import IllegalMove
 from perdure.kernel import command
 from perdure.kernel.commit import Commit
-from perdure.kernel.edit import with_fields, with_input
+from perdure.kernel.edit import with_attributes, with_fields, with_input
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import MALFORMED
@@ -28,13 +29,19 @@ _NO_INVERSE: Mapping[str, str] = {
     "remove": "nothing of it is left",
 }
 """Why a command has no inverse, and what can be done instead."""
-HAVE_INVERSE = frozenset({"hold", "resume", "edit-fields", "edit-input"})
+HAVE_INVERSE = frozenset({"hold", "resume", "edit-fields", "edit-attributes", "edit-input"})
 
 
 class _Edited(Struct):
     """What an edit of fields has replaced."""
 
     was: dict[str, Raw] = {}
+
+
+class _EditedAttributes(Struct):
+    """What an edit of attributes has replaced, None for a name that was not there."""
+
+    was: dict[str, Any] = {}
 
 
 def ordered_by(event: Event, origin: str) -> bool:
@@ -84,6 +91,9 @@ def taken_back(
         return command.held(process, sender, now=now, idle_at=idle_at)
     if verb == "edit-fields":
         return with_fields(process, json.decode(mine.payload or b"", type=_Edited).was, sender, now=now)
+    if verb == "edit-attributes":
+        was = json.decode(mine.payload or b"", type=_EditedAttributes).was
+        return with_attributes(process, history, was, sender, now=now)
     if process.opened_at is not None or process.final:
         raise IllegalMove("it has begun with its other input")
     return with_input(process, history, input, sender, now=now, restart=False)

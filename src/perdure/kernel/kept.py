@@ -102,7 +102,7 @@ def _worth_keeping(event: Event, again: Set[tuple[str, str]]) -> bool:
 
 def ended_from_outside(history: Sequence[Event]) -> bool:
     """Whether no step is to blame for the end: its time was over, or a person has given it up as it ran."""
-    beside = (EventType.KEY_RELEASED, EventType.FIELDS_EDITED)
+    beside = (EventType.KEY_RELEASED, EventType.FIELDS_EDITED, EventType.ATTRIBUTES_EDITED)
     types = [event.type for event in history if event.type not in beside]
     before, last = [None, None, *types[-2:]][-2:]
     return last is EventType.EXPIRED or (last is EventType.GIVEN_UP and before is not EventType.BROKEN)

@@ -67,7 +67,7 @@ def _event(event: StoredEvent, parts: tuple[str, ...], redact: Redact | None) ->
         payload = _replaced(payload, "events", [], redact)
     elif type in _FAILURES and not named.isdisjoint(("events", "error")):
         payload = _texts_of(payload, _OF_AN_ERROR)
-    elif type == EventType.ATTRIBUTES_SET and "attributes" in named:
+    elif type in (EventType.ATTRIBUTES_SET, EventType.ATTRIBUTES_EDITED) and "attributes" in named:
         payload = _replaced(payload, "attributes", [], None)
     elif type == EventType.FIELDS_EDITED and "state" in named:
         payload = _replaced(payload, "state", [], None)

@@ -57,7 +57,7 @@ _RECORDED_WITH_SENDER = frozenset(
     {
         EventType.RUN_OPENED, EventType.HELD, EventType.RESUMED, EventType.SET_BY_HAND, EventType.SKIPPED,
         EventType.DEADLINE_SET, EventType.TERMINATED, EventType.GIVEN_UP,
-        EventType.REPAIRED, EventType.KEY_RELEASED, EventType.FIELDS_EDITED,
+        EventType.REPAIRED, EventType.KEY_RELEASED, EventType.FIELDS_EDITED, EventType.ATTRIBUTES_EDITED,
     }
 )  # fmt: skip
 _RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})

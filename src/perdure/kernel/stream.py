@@ -35,6 +35,13 @@ LIFECYCLE: tuple[int, ...] = (CREATED, BEGUN, REMOVED, *map(int, _LIFECYCLE))
 _OWN: Mapping[int, str] = MappingProxyType({0: LOST, CREATED: "created", BEGUN: "begun", REMOVED: "removed"})
 _EVENTS: Mapping[int, EventType] = MappingProxyType({int(type): type for type in EventType})
 
+UNFILLED = -(2**62)
+"""The position of a stream that begins with what is stored, until ``fill_stream`` has put that into the log."""
+
+_FILLS = "put, which looks for what is stored"
+_NO_END = 221_845_392_000_000_000
+"""The year 9000: until then nobody reads an unfilled stream, and no worker of an older release does."""
+
 MOST_FAILURES = 1_000_000
 ERROR_CHARACTERS = 500
 """What a row keeps of failures: no more than so many, and no more of the last one's words."""
@@ -50,7 +57,7 @@ class EventStream(Struct, frozen=True, gc=False):
     empty if a program reads. What stands up to ``position`` was delivered; None, when it is made, stands for all that
     was committed by then. ``owner`` reads it until ``until``. It has failed ``failures`` times in a row, last by
     ``error``. ``who``, ``why`` and ``origin`` describe the last change by a person, made at ``changed_at``.
-    ``removed`` takes the row away.
+    ``removed`` takes the row away. While it is ``unfilled``, what is stored and comes first is not in the log yet.
     """
 
     name: str
@@ -72,6 +79,15 @@ class EventStream(Struct, frozen=True, gc=False):
     def next(self, **changes: object) -> EventStream:
         """The next version of the row."""
         return replace(self, version=self.version + 1, **changes)
+
+    def begun_with_what_is_stored(self) -> EventStream:
+        """The row as one that nobody reads, and that keeps the whole log, until what is stored stands there too."""
+        return replace(self, position=UNFILLED, owner=_FILLS, until=_NO_END)
+
+    @property
+    def unfilled(self) -> bool:
+        """Whether it is to begin with what is stored, and that was not put into the log yet."""
+        return self.position == UNFILLED
 
     def wanted_kinds(self) -> list[str] | None:
         """The kinds that are wanted; None for all but queued steps and the library's own."""

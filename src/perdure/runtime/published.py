@@ -5,9 +5,9 @@ All of it is written with the turn in which the code has shown it, before anythi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from msgspec import json
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from perdure.kernel.event import SHOWN, EventType
@@ -16,8 +16,10 @@ from perdure.kernel.process import merged, missing
 
 if TYPE_CHECKING:
     from perdure.kernel.commit import Commit
+    from perdure.kernel.event import Event
     from perdure.kernel.process import Process
     from perdure.runtime.instance import Instance
+    from perdure.turns.loop import TurnLoop
 
 
 def note_patches(instance: Instance) -> None:
@@ -51,6 +53,16 @@ def note(instance: Instance) -> None:
         if news:
             merged(known, news)  # raises if they are too many for the row: before anything is written
             instance.note(EventType.ATTRIBUTES_SET, instance.at, json.encode(news))
+
+
+class _Edited(Struct):
+    attributes: dict[str, Any]
+
+
+def edited(loop: TurnLoop, event: Event) -> None:
+    """A person has edited attributes: what the code had set before counts no more, until it sets them again."""
+    if loop.publications is not None:
+        loop.publications.forget(json.decode(event.payload or b"", type=_Edited).attributes)
 
 
 def shown(instance: Instance, process: Process) -> Process:

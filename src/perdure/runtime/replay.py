@@ -55,23 +55,26 @@ class Replay:
     def run(self) -> Iterator[None]:
         """Run all recorded turns, a portion at a time; then what comes is new."""
         self._begin()
-        number = last = 0
+        number = pending = last = 0
         breath = limits.REPLAY_EVENTS
         for event in self.events:
             if event.turn == 0:
+                if event.type is EventType.ATTRIBUTES_EDITED:
+                    self._turn(pending, last)  # what its code has set was set before
+                    pending = 0
                 self._recall(event)
                 continue
             self.kept.clear()
-            if event.turn != number:
-                self._turn(number, last)
+            if event.turn != pending:
+                self._turn(pending, last)
                 if event.number > breath:
                     breath = event.number + limits.REPLAY_EVENTS
                     yield
-                number = event.turn
+                number = pending = event.turn
                 self.instance.reach(event.at)
             self._deliver(event)
             last = event.number
-        self._turn(number, last)
+        self._turn(pending, last)
         self._arrive()
         self.instance.reach(max(self.instance.at, self.latest), max(number, self.turns))
         if self.instance.loop.machine is not None:
@@ -148,6 +151,8 @@ class Replay:
             self.begun = {slot for slot in self.begun if undoes(slot[1]) is None}
         elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
             instance.outward().recall(event, kept=0 < event.number - 1 <= self.opening.kept)
+        elif event.type is EventType.ATTRIBUTES_EDITED:
+            published.edited(instance.loop, event)
         elif event.type is EventType.ANSWER_IGNORED and event.message is not None and instance.outbox is not None:
             instance.outbox.ignored(self.letters[event.message])
 

@@ -26,3 +26,10 @@ class EventLog(Protocol):
 
     async def head(self) -> int:
         """The last position that was given."""
+
+    async def fill(self, stream: str, since: int) -> bool:
+        """Put what is stored, from an instant on, into the log below all else, for a stream that is ``unfilled``.
+
+        What the log has already is left out, so each event stands there once, and those of one process stand in order.
+        The positions are such as no other stream reads. False if there is no such stream. One transaction.
+        """

@@ -15,6 +15,7 @@ from perdure.streaming.record import StreamRecord
 
 _OPTIONS = {"stream", "maxlen"}
 _STANDS_THERE = "equal or smaller"
+_HALF = 2**63
 _AT_LEAST = 10_000
 """A shorter stream could lose a record before it is compared with the one that comes again."""
 
@@ -87,4 +88,9 @@ def _entry(record: StreamRecord) -> tuple[str, dict[str, Any]]:
     """The entry's id and fields; ``event`` names the event, whatever else was changed of its process since."""
     event = f"{record.process}/{record.run}/{record.number}/{record.type}"
     fields = {"event": event, "process": record.process, "kind": record.kind, "type": record.type}
-    return f"{record.position}-0", {**fields, "record": record.as_json()}
+    return id_of(record.position), {**fields, "record": record.as_json()}
+
+
+def id_of(position: int) -> str:
+    """Ids of Redis begin above 0-0 and ascend, as positions do; those of what was stored before may be negative."""
+    return f"{position}-0" if position > 0 else f"0-{_HALF + position}"

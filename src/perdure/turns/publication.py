@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -83,6 +83,12 @@ class Publications:
         untold, self.untold = self.untold, {}
         self.told |= untold
         return untold
+
+    def forget(self, names: Iterable[str]) -> None:
+        """The code has set these attributes no more: a person has edited them since."""
+        for name in names:
+            self.attributes.pop(name, None)
+            self.untold.pop(name, None)
 
     def plenty(self, turn: int) -> bool:
         """Whether that turn has published so much that the code should wait for the next turn before it adds more."""

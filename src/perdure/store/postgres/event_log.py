@@ -30,6 +30,11 @@ class PostgresEventLog:
         number: int = (await self._connection.row("stream_head"))["number"]
         return number
 
+    async def fill(self, stream: str, since: int) -> bool:
+        """See EventLog. Nobody but others who fill a stream, make or remove one waits for it."""
+        filled: bool = (await self._connection.row("fill_stream", stream, since))["filled"]
+        return filled
+
 
 def _event(found: asyncpg.Record) -> LoggedEvent:
     place, process, kind, key, code, run, number, turn, type, at, site, name, payload, digest, *rest = found

@@ -38,6 +38,10 @@ class SealedEventLog:
         """See EventLog."""
         return await self._log.head()
 
+    async def fill(self, stream: str, since: int) -> bool:
+        """See EventLog."""
+        return await self._log.fill(stream, since)
+
 
 def _opened(opener: RecordOpener, one: LoggedEvent) -> LoggedEvent:
     event = one.event

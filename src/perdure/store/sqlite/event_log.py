@@ -9,7 +9,7 @@ from msgspec import json
 from msgspec.structs import asdict
 
 from perdure.kernel.event import Event
-from perdure.kernel.stream import EventStream, LoggedEvent, LogPage, type_of
+from perdure.kernel.stream import UNFILLED, EventStream, LoggedEvent, LogPage, type_of
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.text import listed
 from perdure.store.sqlite.writer import Transaction
@@ -20,8 +20,13 @@ TRIGGERS = ("stream_created", "stream_begun", "stream_events", "stream_keep", "s
 class SqliteEventLog:
     """What each method promises stands in ``store/event_log.py``."""
 
-    def __init__(self, read: Callable[[Callable[[Connection], tuple[Any, ...]]], Awaitable[tuple[Any, ...]]]) -> None:
+    def __init__(
+        self,
+        read: Callable[[Callable[[Connection], tuple[Any, ...]]], Awaitable[tuple[Any, ...]]],
+        write: Callable[[Callable[[Transaction], bool]], Awaitable[bool]],
+    ) -> None:
         self._read = read
+        self._write = write
 
     async def read(
         self, behind: int, most: int, size: int, kinds: Sequence[str] | None = None, types: Sequence[int] | None = None
@@ -40,6 +45,18 @@ class SqliteEventLog:
         (number,) = await self._read(lambda connection: connection.one("stream_head"))
         return int(number)
 
+    async def fill(self, stream: str, since: int) -> bool:
+        """See EventLog. All that write wait for it."""
+        return await self._write(lambda transaction: _filled(transaction.connection, stream, since))
+
+
+def _filled(connection: Connection, stream: str, since: int) -> bool:
+    (unfilled,) = connection.one("is_unfilled", name=stream, unfilled=UNFILLED)
+    if unfilled:
+        connection.run("fill_stream", since=since)
+        connection.run("begin_filled_stream", name=stream)
+    return bool(unfilled)
+
 
 def write(transaction: Transaction, changes: Sequence[EventStream]) -> None:
     """Write each stream whose version is the next one; there are triggers exactly while there are streams."""
@@ -50,6 +67,7 @@ def write(transaction: Transaction, changes: Sequence[EventStream]) -> None:
         connection.run(name, **given)
     streams, triggers = connection.one("count_eventstreams")
     if streams and not triggers:
+        connection.run("forget_last_record")
         for name in TRIGGERS:
             connection.define(name)
     elif triggers and not streams:

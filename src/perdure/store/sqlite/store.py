@@ -76,7 +76,7 @@ class SqliteStore:
         self._notifier = Notifier(self._file.locks, self._machine)
         self._writer = Writer(self._machine, self._clock, writing, self._notifier, self._look_back, self._file.locks)
         self.lineage = lineage = Lineage(self._machine, {"marks": "marks"})
-        self.backend = SqliteBackend(url, self._machine, lineage, SqliteEventLog(self._read))
+        self.backend = SqliteBackend(url, self._machine, lineage, SqliteEventLog(self._read, self._writer.write))
         self._remembers = not memory or self._machine.simulated
         self._looking_back = asyncio.Lock()
         self._watch = Watch(self._writer.hints, self._notifier, self._connect_watch)

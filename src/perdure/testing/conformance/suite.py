@@ -14,6 +14,7 @@ from perdure.testing.conformance.claiming import Claiming
 from perdure.testing.conformance.committing import Committing
 from perdure.testing.conformance.damaged import Damaged
 from perdure.testing.conformance.fencing import Fencing
+from perdure.testing.conformance.filling import Filling
 from perdure.testing.conformance.greeting import Greeting
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.hostile import Hostile
@@ -55,6 +56,7 @@ class StoreConformance(
     Showing,
     Recording,
     Streaming,
+    Filling,
     Pruning,
     Removing,
     Timekeeping,

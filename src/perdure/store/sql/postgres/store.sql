@@ -179,6 +179,9 @@ SELECT * FROM perdure.audits($1)
 -- name: stream_page
 SELECT * FROM perdure.stream_page($1, $2, $3, $4, $5)
 
+-- name: fill_stream
+SELECT perdure.fill_stream($1, $2) AS filled
+
 -- name: stream_head
 SELECT o.reached AS number FROM perdure.order_stream(10000) AS o
 

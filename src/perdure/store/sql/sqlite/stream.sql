@@ -27,6 +27,46 @@ DELETE FROM event_stream WHERE name = :name AND version = :version - 1
 -- name: count_eventstreams
 SELECT count(*), (SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name = 'stream_events') FROM event_stream
 
+-- name: forget_last_record
+-- What stayed when the last stream was removed is a number and no record: what came after it was not logged.
+UPDATE stream_record SET type = -1
+
+-- name: is_unfilled
+SELECT count(*) FROM event_stream WHERE name = :name AND position = :unfilled
+
+-- name: fill_stream
+-- What is stored, and not in the log, gets its places below the log, in the order of time and, in a process, of its commits.
+-- Of a process the log has what came last, so all that is put here came before.
+INSERT INTO stream_record (number, process, at, run, event, type)
+WITH
+edge AS MATERIALIZED (
+    SELECT process, run, min(event) AS first FROM stream_record WHERE type = 0 GROUP BY process, run
+),
+found AS (
+    SELECT id AS process, created_at AS at, 1 AS run, 0 AS event, 101 AS type FROM process
+    WHERE created_at >= :since AND id NOT IN (SELECT process FROM stream_record WHERE type = 101)
+    UNION ALL
+    SELECT id, max(opened_at, created_at), 1, 0, 102 FROM process
+    WHERE max(opened_at, created_at) >= :since AND id NOT IN (SELECT process FROM stream_record WHERE type = 102)
+    UNION ALL
+    SELECT e.process, e.at, e.run, e.number, 0 FROM event AS e
+    LEFT JOIN edge AS l ON l.process = e.process AND l.run = e.run
+    WHERE e.at >= :since AND (l.first IS NULL OR e.number < l.first)
+),
+timed AS (
+    SELECT *, max(at) OVER (PARTITION BY process ORDER BY type = 0, type, run, event) AS time FROM found
+)
+SELECT
+    coalesce((SELECT min(number) FROM stream_record), 1) - row_number() OVER (
+        ORDER BY time DESC, process DESC, type = 0 DESC, type DESC, run DESC, event DESC
+    ), process, time, run, event, type
+FROM timed
+
+-- name: begin_filled_stream
+UPDATE event_stream SET
+    version = version + 1, owner = '', until = 0, position = coalesce((SELECT min(number) - 1 FROM stream_record), 0)
+WHERE name = :name
+
 -- name: stream_created
 CREATE TRIGGER stream_created AFTER INSERT ON process BEGIN
     INSERT INTO stream_record (process, at, run, event, type) VALUES (NEW.id, NEW.created_at, NEW.run, 0, 101);
@@ -100,7 +140,7 @@ found AS MATERIALIZED (
     LEFT JOIN stream_gone AS g ON g.process = r.process
     LEFT JOIN event AS e ON r.type = 0 AND e.process = r.process AND e.run = r.run AND e.number = r.event
     LEFT JOIN stream_kept AS k ON r.type = 0 AND k.process = r.process AND k.run = r.run AND k.number = r.event
-    WHERE r.number > :behind AND r.number <= :behind + :most
+    WHERE r.number > :behind AND r.number <= :behind + :most AND r.type >= 0
 ),
 wanted AS MATERIALIZED (
     SELECT *, sum(coalesce(length(payload), 0)) OVER (ORDER BY place) - coalesce(length(payload), 0) AS before FROM found

@@ -33,12 +33,15 @@ END
 $$;
 
 -- The time of the oldest record that some stream has not had yet, less a day: what is older than that was delivered. A day,
--- since an event has the time of its turn, and not that of its commit. Null if there is no such record.
+-- since an event has the time of its turn, and not that of its commit. Null if there is no such record. While a stream is being
+-- filled, all may be wanted: who fills sees it still.
 CREATE OR REPLACE FUNCTION perdure.stream_floor() RETURNS timestamptz LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT least(
+    SELECT CASE WHEN EXISTS (SELECT FROM perdure.event_stream s WHERE s.position = -4611686018427387904)
+           THEN TIMESTAMP WITH TIME ZONE '-infinity'
+           ELSE least(
         (SELECT r.at FROM perdure.stream_record r WHERE r.number > (SELECT min(s.position) FROM perdure.event_stream s)
          ORDER BY r.number LIMIT 1),
-        (SELECT i.at FROM perdure.stream_inlet i ORDER BY i.number LIMIT 1)) - interval '1 day'
+        (SELECT i.at FROM perdure.stream_inlet i ORDER BY i.number LIMIT 1)) - interval '1 day' END
 $$;
 
 -- Events are removed: keep those that a stream may not have had.
@@ -232,6 +235,61 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY SELECT o.* FROM perdure.event_stream_out o ORDER BY o.name;
+END
+$$;
+
+-- For a stream that is to begin with what is stored: what is stored since an instant, and neither in the log nor in the
+-- inlet, gets its places below the log, in the order of time and, in a process, of its commits. Of a process the log has
+-- what came last, so all that is put here came before. One statement, one snapshot: an event and its row in the inlet are
+-- seen together. Nothing is removed from the log meanwhile, since the stream's position is below all of it. The lock keeps
+-- away others who fill, make and remove streams, and nobody who moves a position.
+CREATE OR REPLACE FUNCTION perdure.fill_stream(stream text, since bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    start  timestamptz := perdure.instant(since);
+    lowest bigint;
+BEGIN
+    LOCK TABLE perdure.event_stream IN SHARE UPDATE EXCLUSIVE MODE;
+    IF NOT EXISTS (SELECT FROM perdure.event_stream s WHERE s.name = stream AND s.position = -4611686018427387904) THEN
+        RETURN false;
+    END IF;
+    SELECT coalesce((SELECT r.number - r.last + r.first FROM perdure.stream_record r ORDER BY r.number LIMIT 1), h.number + 1)
+    INTO lowest FROM perdure.stream_head h;
+    WITH logged AS MATERIALIZED (
+        SELECT r.process, r.run, r.first, r.last, r.type FROM perdure.stream_record r
+        UNION ALL
+        SELECT i.process, i.run, i.first, i.last, i.type FROM perdure.stream_inlet i
+    ), edge AS MATERIALIZED (
+        SELECT l.process, l.run, min(l.first) AS first FROM logged l WHERE l.type = 0 GROUP BY l.process, l.run
+    ), life AS MATERIALIZED (
+        SELECT l.process, bool_or(l.type = 101) AS created, bool_or(l.type = 102 OR l.type = 101 AND l.last = 1) AS begun
+        FROM logged l WHERE l.type IN (101, 102) GROUP BY l.process
+    ), found AS (
+        SELECT p.id AS process, p.created_at AS at, 1 AS run, 0 AS first, 0 AS last, 101 AS type
+        FROM perdure.process p LEFT JOIN life l ON l.process = p.id
+        WHERE p.created_at >= start AND l.created IS NOT TRUE
+        UNION ALL
+        SELECT p.id, p.opened_at, 1, 0, 0, 102
+        FROM perdure.process p LEFT JOIN life l ON l.process = p.id
+        WHERE p.opened_at >= start AND l.begun IS NOT TRUE
+        UNION ALL
+        SELECT e.process, min(e.at), e.run, min(e.number), max(e.number), 0
+        FROM perdure.event e LEFT JOIN edge l ON l.process = e.process AND l.run = e.run
+        WHERE e.at >= start AND (l.first IS NULL OR e.number < l.first)
+        GROUP BY e.process, e.run
+    ), timed AS (
+        SELECT f.*, max(f.at) OVER (PARTITION BY f.process ORDER BY f.type = 0, f.type, f.run) AS time FROM found f
+    ), placed AS (
+        SELECT t.*, sum(t.last - t.first + 1) OVER (
+                   ORDER BY t.time DESC, t.process DESC, t.type = 0 DESC, t.type DESC, t.run DESC) AS places
+        FROM timed t
+    )
+    INSERT INTO perdure.stream_record (number, process, at, run, first, last, type)
+    SELECT lowest - p.places + p.last - p.first, p.process, p.time, p.run, p.first, p.last, p.type FROM placed p;
+    UPDATE perdure.event_stream s SET version = s.version + 1, owner = '', until = perdure.instant(0), position = coalesce(
+        (SELECT r.number - r.last + r.first - 1 FROM perdure.stream_record r ORDER BY r.number LIMIT 1), lowest - 1)
+    WHERE s.name = stream;
+    RETURN true;
 END
 $$;
 
