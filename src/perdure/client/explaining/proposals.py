@@ -89,7 +89,9 @@ def _of_cause(evidence: Evidence, reason: FoundCause) -> Iterator[Proposal]:
             yield Proposal(start_command(row.kind, row.code), "starts a worker that takes it, if MODULE has its code")
         case Diagnosis.NO_HOST_OF_VERSION:
             yield Proposal(start_command(row.kind, row.code), "starts a worker, if MODULE still has that version")
-            yield to.verb("restart", "begins it anew, with the newest code")
+            for other in sorted(evidence.hosting.others)[:3]:
+                move = f"perdure move {to.id} --version {shlex.quote(other)}"
+                yield Proposal(move, "lets it go on with that version, if its history fits", "move")
         case Diagnosis.HOSTS_BUSY:
             yield Proposal(f"{start_command(row.kind, row.code)} --workers 2", "starts two more workers")
             yield Proposal("perdure workers", "shows what each worker holds")
