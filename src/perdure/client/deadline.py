@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,10 +41,9 @@ def from_json(given: Any) -> Duration | datetime | None:
         return None
     if not isinstance(given, str):
         return given or 0.0  # no seconds are no deadline, and are refused as such
-    try:
+    at = None
+    with suppress(ValueError):
         at = datetime.fromisoformat(given)
-    except ValueError:
-        at = None
     if at is None or at.utcoffset() is None:
         raise InvalidInput(
             f"the deadline is {shown(given)}. Give seconds from now, a time with its zone, like "
