@@ -99,9 +99,8 @@ class OperationOrders:
             changed = [one.row for one in page if one.row.changed_at > began and one.row.status in FAILED]
             origin = origin_of(operation)
             found = await commanded(self._client.store, changed, origin)
-            number += len(found) - await at_rest(
-                self._client.store, [row for row in changed if row.id in found], origin
-            )
+            mine = [row for row in changed if row.id in found]
+            number += len(mine) - await at_rest(self._client.store, mine, origin)
         return number
 
     async def _portion(self, plan: OperationPlan, operation: str, window: Window) -> OperationPortion:
