@@ -15,7 +15,7 @@ from perdure.errors import InvalidInput, InvalidKey, ProcessCancelled
 from perdure.kernel.event import EventType
 from perdure.kernel.message import MessageType
 from perdure.kernel.process import Status
-from perdure.testing.faults import FaultyStore
+from perdure.testing.faults import FaultyStore, Gate
 from tests.operations import bank
 from tests.operations.test_operations import after_an_outage
 from tests.runtime.conftest import LIMIT, Open, until_row
@@ -188,6 +188,21 @@ async def test_a_portion_that_is_done_again_cancels_nobody_twice_and_counts_as_b
     for row in await asyncio.gather(*(engine.row(id) for id in ids)):
         wishes = [one for one in await store.messages([(row.id, 0)]) if one.type is MessageType.CANCEL]
         assert [json.decode(one.sender or b"")["who"] for one in wishes] == ["ann"]
+
+
+async def test_two_workers_that_carry_out_one_portion_at_once_cancel_each_process_once(opened: Open) -> None:
+    worker, _, ids = await waiting(opened, 1, OLD)
+    await worker.close()
+    engine, store = await opened()
+    heir, _ = await opened()
+    plan, window = OperationPlan("cancel", TRIPS), Window(await engine.store.now())
+    store.before = gate = Gate("send")
+    late = asyncio.create_task(engine.operations.carry_out(plan, "one", window, ids))
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    assert (await heir.operations.carry_out(plan, "one", window, ids)).done == 1
+    gate.open.set()
+    assert (await late).done == 1
+    assert (await engine.row(ids[0])).inbox == 1
 
 
 async def test_a_live_operation_cancels_nobody_twice(opened: Open) -> None:
