@@ -164,6 +164,9 @@ class BlockingHandle(Generic[ResultT]):
     skip = blocking(Handle.skip)
     remove = blocking(Handle.remove)
     release_key = blocking(Handle.release_key)
+    move = blocking(Handle.move)
+    set_priority = blocking(Handle.set_priority)
+    set_deadline = blocking(Handle.set_deadline)
 
 
 class BlockingSchedules(BlockingPart[Schedules]):

@@ -103,6 +103,33 @@ def test_attributes_are_edited_and_removed_and_the_history_says_by_whom(terminal
     assert terminal(*edit, "--attribute", "a").code == 2
 
 
+def test_priority_and_deadline_are_set_and_the_history_says_by_whom_and_what_they_were(terminal: Terminal) -> None:
+    terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
+    assert terminal("set-priority", "A-1", "--priority", "1", *BY_ANN).out == "approval A-1: has priority 1\n"
+    assert terminal("history", "A-1").has("priority set", "4 becomes 1 by Ann because: she knows")
+    assert "0 (first) to 9" in terminal("set-priority", "A-1", "--priority", "10").err
+    assert terminal("set-deadline", "A-1", "--deadline", "2h", *BY_ANN).out.startswith(
+        "approval A-1: has a deadline, in "
+    )
+    assert terminal("history", "A-1").has("deadline set", "none becomes 2 h later by Ann because: she knows")
+    assert terminal("set-deadline", "A-1", "--deadline", "none").out == "approval A-1: has no deadline\n"
+    assert terminal("set-deadline", "A-1", "--deadline", "2999-01-01T00:00Z").has("has a deadline, in ")
+    assert "a time with its zone" in terminal("set-deadline", "A-1", "--deadline", "soon").err
+
+
+def test_a_process_is_moved_to_a_version_that_a_worker_hosts_or_by_force(terminal: Terminal) -> None:
+    terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
+    assert "no live worker hosts workflow 'approval' version '2'" in terminal("move", "A-1", "--version", "2").err
+    moved = terminal("move", "--force", "--version", "2", "A-1", *BY_ANN)
+    assert moved.out.startswith("approval A-1: has version '2'; goes on in run 1; it is due")
+    assert terminal("history", "A-1").has("version moved", "becomes '2' by Ann because: she knows")
+    terminal("hold", "A-1")
+    assert terminal("move", "A-1", "--version", "3", "--force").has("has version '3'; it is still held")
+    assert terminal("operation", "start", "move", "key = A-1", "--value", "2", "--dry-run").has("would be left out")
+    shown = terminal("operation", "start", "set-deadline", "key = A-1", "--value", "2h", "--dry-run")
+    assert shown.has("set-deadline: 1 processes")
+
+
 def test_cancel_with_a_deadline_is_in_the_history_and_on_the_row(terminal: Terminal) -> None:
     terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
     assert terminal("cancel", "A-1", "--deadline", "2h", *BY_ANN).out == "approval A-1: asked to cancel\n"

@@ -10,13 +10,14 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
-from perdure.kernel import command, manual_result, removal, run, transition
+from perdure.kernel import adjust, command, manual_result, removal, run, transition
 from perdure.kernel.child import ChildBegun
 from perdure.kernel.command import ALLOWED, Verb
 from perdure.kernel.commit import Commit, Removal
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
+from perdure.kernel.move import unsound_move
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.run import opening_of
@@ -74,6 +75,9 @@ ORDERS: dict[Verb, Callable[[Process, tuple[Event, ...]], Commit]] = {
     Verb.FAIL: lambda row, past: transition.given_up(row, ANNA, past, now=NOW),
     Verb.REMOVE: lambda row, past: removal.removed(row, ANNA, past, now=NOW),
     Verb.RELEASE_KEY: lambda row, past: removal.key_released(row, ANNA, now=NOW),
+    Verb.MOVE: lambda row, past: adjust.moved(row, "2", ANNA, now=NOW),
+    Verb.SET_PRIORITY: lambda row, past: adjust.with_priority(row, 0, ANNA, now=NOW),
+    Verb.SET_DEADLINE: lambda row, past: adjust.with_deadline(row, NOW + 50, ANNA, now=NOW),
 }
 HELD, RUNNING, CANCELLED = Status.HELD, Status.RUNNING, Status.CANCELLED
 AFTER: dict[Verb, dict[Status, Status]] = {
@@ -89,6 +93,9 @@ AFTER: dict[Verb, dict[Status, Status]] = {
     Verb.FAIL: dict.fromkeys((RUNNING, HELD, Status.BROKEN), Status.FAILED),
     Verb.REMOVE: {status: status for status in FINAL},
     Verb.RELEASE_KEY: {status: status for status in FINAL},
+    Verb.MOVE: {status: status for status in (RUNNING, HELD, Status.BROKEN, Status.FAILED)},
+    Verb.SET_PRIORITY: {status: status for status in (RUNNING, HELD, Status.BROKEN)},
+    Verb.SET_DEADLINE: {status: status for status in (RUNNING, HELD, Status.BROKEN)},
 }
 """The status after each command, where it fits."""
 REMOVED = {Verb.REMOVE: Removal.PROCESS, Verb.RELEASE_KEY: Removal.KEY}
@@ -111,11 +118,14 @@ def test_every_verb_at_every_status_is_refused_or_leaves_a_sound_record_with_a_s
     after = commit.after
     present = (*(past if after.run == row.run else ()), *commit.events)
     assert unsound(after, present, (), NOW) == []
+    if commit.removes is not Removal.PROCESS:
+        fresh = [replace(one, token=after.token, version=after.version) for one in commit.events]
+        assert unsound_move(row, after, fresh, NOW) == []
     assert (after.status, after.version, after.owner) == (AFTER[verb][status], 6, None)
     assert commit.removes is REMOVED.get(verb)
     if commit.removes is not Removal.PROCESS:
         assert b'"who":"anna"' in b"".join(one.payload or b"" for one in commit.events)
-    gentle = verb is Verb.CANCEL and not owned
+    gentle = verb in (Verb.CANCEL, Verb.SET_PRIORITY, Verb.SET_DEADLINE) and not owned
     assert after.token == (3 if gentle else 4)
 
 

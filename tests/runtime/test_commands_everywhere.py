@@ -55,6 +55,9 @@ ORDERS: dict[Verb, Callable[[Handle[Any]], Awaitable[Any]]] = {
     Verb.FAIL: lambda handle: handle.fail(who="anna"),
     Verb.REMOVE: lambda handle: handle.remove(who="anna"),
     Verb.RELEASE_KEY: lambda handle: handle.release_key(who="anna"),
+    Verb.MOVE: lambda handle: handle.move("2", force=True, who="anna"),
+    Verb.SET_PRIORITY: lambda handle: handle.set_priority(0, who="anna"),
+    Verb.SET_DEADLINE: lambda handle: handle.set_deadline(60, who="anna"),
 }
 
 

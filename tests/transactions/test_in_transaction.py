@@ -108,6 +108,18 @@ async def test_a_reply_address_is_told_of_a_process_that_was_started_within_a_tr
     assert (await handle.status()).reply_to == receiver.id
 
 
+@EVERY_STORE
+async def test_a_process_started_within_a_transaction_has_the_priority_that_was_asked_for(
+    engine: Engine, call: Call
+) -> None:
+    async with call() as caller:
+        inside = engine.within(caller.connection)
+        urgent = await done(inside.start(bill.options(key="urgent", priority=0), 1))
+        usual = await done(inside.start(bill.options(key="usual"), 2))
+        await caller.end(commit=True)
+    assert [(await engine.row(handle.id)).priority for handle in (urgent, usual)] == [0, 4]
+
+
 async def test_what_is_refused_at_the_door_leaves_the_transaction_as_it_was(engine: Engine, call: Call) -> None:
     async with call() as caller:
         await caller.run("INSERT INTO sale VALUES (7)")

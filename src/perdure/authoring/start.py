@@ -89,7 +89,7 @@ class Startable(Generic[P, R]):
         """
         if debounce_longest is not None and debounce is None:
             raise InvalidInput("debounce_longest= bounds a debounce=, and there is none. Give both.")
-        first = DEFAULT_PRIORITY if priority is None else _checked(priority)
+        first = DEFAULT_PRIORITY if priority is None else checked_priority(priority)
         return WithOptions(
             self,
             StartOptions(
@@ -98,7 +98,8 @@ class Startable(Generic[P, R]):
         )
 
 
-def _checked(priority: Any) -> int:
+def checked_priority(priority: Any) -> int:
+    """A priority; raises InvalidInput unless it is a whole number from 0 to 9."""
     if type(priority) is not int or not 0 <= priority <= 9:
         raise InvalidInput(f"priority={shown(priority)} is not valid. Give a whole number from 0 (first) to 9.")
     return priority

@@ -49,6 +49,7 @@ GROUPS = {
     " failures.board failures.failures search.search workers.workers top.top health.health",
     "Repairing": "commands.retry commands.hold commands.resume commands.restart commands.restart_from commands.fork"
     " edit.edit commands.set_result commands.skip commands.cancel commands.terminate commands.fail commands.repair"
+    " adjust.move adjust.set_priority adjust.set_deadline"
     " operation.operation check.check removal.rm removal.key",
     "Running": "worker.worker worker.demo rehearsal.rehearse policy.policy",
     "Database": "worker.migrate archive.export archive.import_ queue.queue breaker.breaker outage.outage alert.alert"

@@ -10,6 +10,7 @@ import msgspec
 from perdure.cli import text
 from perdure.client.view import instant
 from perdure.errors import PerdureError
+from perdure.kernel.adjust import Adjusted
 from perdure.kernel.checkpoint import timer_change
 from perdure.kernel.context import of_sender
 from perdure.kernel.event import Event, EventType
@@ -175,8 +176,17 @@ def _held(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     return _failed(event, letters, limit) if by_a_limit else sender(event.payload)
 
 
+def _adjusted(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    told = msgspec.json.decode(event.payload or b"{}", type=Adjusted)
+    return f"{told.was!r} becomes {told.to!r} {sender(event.payload)}".rstrip()
+
+
 def _bounded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
-    until = msgspec.json.decode(event.payload or b"{}")["until"]
+    until = msgspec.json.decode(event.payload or b"{}").get("until")
+    if until is None:  # a person has set it by itself, and not with a request to cancel
+        told = msgspec.json.decode(event.payload or b"{}", type=Adjusted)
+        was, to = (at if at is None else _away(int(at), event) for at in (told.was, told.to))
+        return f"{was or 'none'} becomes {to or 'none'} {sender(event.payload)}".rstrip()
     return f"to end within {text.span((until - event.at) / 1_000_000)} {sender(event.payload)}"
 
 
@@ -257,6 +267,8 @@ _TOLD = {
     EventType.TIMER_CHANGED: _timer_changed,
     EventType.FIELDS_EDITED: _edited,
     EventType.ATTRIBUTES_EDITED: _edited,
+    EventType.VERSION_MOVED: _adjusted,
+    EventType.PRIORITY_SET: _adjusted,
 }
 
 

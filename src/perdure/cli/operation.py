@@ -12,7 +12,8 @@ from rich.table import Table
 
 from perdure.authoring.operation.plan import OperationStatus
 from perdure.cli import exit_code, output, text
-from perdure.cli.options import DEFAULT_URL, Json, Switch, Url, Who, Why, connected, plain, user
+from perdure.cli.adjust import value_of
+from perdure.cli.options import DEFAULT_URL, Json, Switch, Url, Who, Why, connected, user
 from perdure.cli.rows import Rows
 from perdure.cli.table import Facts
 from perdure.client.operations import OperationHandle, Preview
@@ -59,7 +60,8 @@ async def start(
     ----------
     verb
         One of retry, restart, restart-from, repair, set-result, skip, edit-input,
-        edit-fields, edit-attributes, hold, resume, terminate, fail, remove.
+        edit-fields, edit-attributes, hold, resume, move, set-priority,
+        set-deadline, cancel, terminate, fail, remove.
     where
         The query: "status = failed and error = CardRefused and age < 2d".
     step
@@ -67,13 +69,15 @@ async def start(
     value
         As JSON: the result for set-result, the arguments for edit-input and
         repair, fields or attributes with their values for edit-fields and
-        edit-attributes.
+        edit-attributes. The version for move, 0 to 9 for set-priority; 2h,
+        a time or none for set-deadline.
     method
         The method of the machines, for repair.
     restart
         For edit-input: what has begun begins again.
     force
-        For remove: also what has not ended.
+        For remove: also what has not ended. For move: to a version that no
+        live worker hosts.
     rate
         At most so many processes a second.
     canary
@@ -95,7 +99,7 @@ async def start(
     wait
         Wait for its end.
     """
-    given = None if value is None else plain(value)
+    given = None if value is None else value_of(verb, value)
     what: dict[str, Any] = {"step": step, "value": given, "method": method, "restart": restart, "force": force}
     async with connected(url) as engine:
         if dry_run:
@@ -125,9 +129,10 @@ async def undo(
 ) -> int:
     """Take back what an operation has done, where that can be.
 
-    What was held goes on, what was resumed is held, an edit gets its old value,
-    unless something has happened since. All else is left as it is, and counted
-    with the reason: see --dry-run. An undo is an operation as well.
+    What was held goes on, what was resumed is held, an edit, a move, a priority
+    or a deadline gets its old value, unless something has happened since. All
+    else is left as it is, and counted with the reason: see --dry-run. An undo
+    is an operation as well.
 
     Parameters
     ----------

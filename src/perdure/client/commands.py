@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, overload
 from perdure import limits
 from perdure.authoring.machine.method import RepairMethod, SignalMethod
 from perdure.client import decision, validation
+from perdure.client.adjust import Adjustments
 from perdure.client.decision import Decision, never
 from perdure.client.edits import Edits
 from perdure.clock import Duration
@@ -28,7 +29,7 @@ P = ParamSpec("P")
 log = logger("process")
 
 
-class Commands(Edits):
+class Commands(Edits, Adjustments):
     """The commands to a process. Every verb records ``who`` asks, ``why``, and from where (``origin``).
 
     All raise ProcessNotFound. A verb that returns nothing has taken effect when it returns; it raises IllegalMove if it

@@ -6,7 +6,7 @@ comes with its row and its history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,8 +16,9 @@ from perdure import limits
 from perdure.authoring.library import with_library_kind
 from perdure.authoring.start import NamedWorkflow
 from perdure.client import validation
+from perdure.client.deadline import SetDeadline
 from perdure.clock import microseconds
-from perdure.kernel import command, manual_result, run, transition
+from perdure.kernel import adjust, command, manual_result, run, transition
 from perdure.kernel import repair as kernel_repair
 from perdure.kernel.checkpoint import is_checkpoint, parted
 from perdure.kernel.commit import Commit
@@ -29,6 +30,7 @@ from perdure.kernel.payload import encode
 from perdure.kernel.process import Changes, Process, Status
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
+from perdure.kernel.worker import Pair
 
 if TYPE_CHECKING:
     from perdure.authoring.registry import Registry
@@ -196,14 +198,36 @@ def edit_attributes(sender: Sender, changes: Changes) -> Decision:
     )
 
 
+def move(sender: Sender, version: str, hosted: Collection[Pair] | None) -> Decision:
+    """Move it to another version of its code; ``hosted`` are what live workers host, None if it counts not."""
+    return Decision(lambda row, history, now: adjust.moved(row, version, sender, now=now, hosted=hosted), never)
+
+
+def set_priority(sender: Sender, priority: int) -> Decision:
+    """Give it another priority."""
+    return Decision(lambda row, history, now: adjust.with_priority(row, priority, sender, now=now), never)
+
+
+def set_deadline(sender: Sender, deadline: SetDeadline) -> Decision:
+    """Give it another deadline, or none."""
+    return Decision(lambda row, history, now: adjust.with_deadline(row, deadline(now), sender, now=now), never)
+
+
 def take_back(
-    verb: str, origin: str, sender: Sender, random: Callable[[], float], former_input: bytes = b""
+    verb: str,
+    origin: str,
+    sender: Sender,
+    random: Callable[[], float],
+    former_input: bytes = b"",
+    hosted: Collection[Pair] | None = None,
 ) -> Decision:
     """Take back what a command of that origin has done, as far as it has an inverse."""
 
     def decided(row: Process, history: Sequence[Event], now: int) -> Commit:
         idle_at = _reminded(now, random)
-        return taken_back(row, history, verb, origin, sender, now=now, idle_at=idle_at, input=former_input)
+        return taken_back(
+            row, history, verb, origin, sender, now=now, idle_at=idle_at, input=former_input, hosted=hosted
+        )
 
     return Decision(decided)
 

@@ -20,9 +20,11 @@ from perdure.authoring.operation.plan import (
 from perdure.client.finding.failures import FAILED
 from perdure.client.finding.finder import Finder, ahead
 from perdure.client.operation_row import outcome_of
-from perdure.client.operation_verb import ends, origin_of
-from perdure.client.past_orders import commanded
+from perdure.client.operation_verb import asks_for_hosts, ends, origin_of
+from perdure.client.past_orders import at_rest, commanded
 from perdure.client.portion import OperationPortion, rows_of
+from perdure.client.unserved import hosted_now
+from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process, Status
@@ -81,7 +83,7 @@ class OperationOrders:
         known, self._read = self._read, {}  # a portion that is done again is read again
         rows = [known[id] for id in ids if id in known]
         rows += await rows_of(self._client.store, [id for id in ids if id not in known])
-        portion = OperationPortion(self._client.parts, plan, operation, window)
+        portion = await self._portion(plan, operation, window)
         judged = [*(await portion.carry_out(rows)).values(), *[portion.gone] * (len(ids) - len(rows))]
         left_out = Counter(one.why for one in judged if one.why and not one.failed)
         failed = Counter(one.why for one in judged if one.failed)
@@ -95,8 +97,15 @@ class OperationOrders:
             return number
         async for page in ahead(self._finder(plan, None).candidates()):
             changed = [one.row for one in page if one.row.changed_at > began and one.row.status in FAILED]
-            number += len(await commanded(self._client.store, changed, origin_of(operation)))
+            origin = origin_of(operation)
+            found = await commanded(self._client.store, changed, origin)
+            mine = [row for row in changed if row.id in found]
+            number += len(mine) - await at_rest(self._client.store, mine, origin)
         return number
+
+    async def _portion(self, plan: OperationPlan, operation: str, window: Window) -> OperationPortion:
+        hosted = await hosted_now(self._client.store) if asks_for_hosts(plan) else None
+        return OperationPortion(self._client.parts, plan, operation, window, hosted)
 
     async def _goes_first(self, plan: OperationPlan, operation: str) -> str:
         """The operation with a lower number of priority that has something to do now, in words; empty if none has."""

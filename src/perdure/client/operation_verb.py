@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from perdure import limits
 from perdure.authoring.operation.plan import UNDO, OperationPlan
-from perdure.client import decision, validation
+from perdure.authoring.start import checked_priority
+from perdure.client import deadline, decision, validation
 from perdure.client.decision import Arguments, Decision
 from perdure.client.finding.grammar import parsed
-from perdure.client.parts import ClientParts
 from perdure.client.single_order import Alone, SingleOrder
 from perdure.errors import InvalidInput
 from perdure.kernel.names import near
 from perdure.kernel.payload import encode
 from perdure.kernel.plain import shown
 from perdure.kernel.transition import Sender
+from perdure.kernel.worker import Pair
+
+if TYPE_CHECKING:
+    from perdure.authoring.registry import Registry
 
 Command = Decision | Alone
 """What a process is given: a decision of the kernel, or more than one."""
-Commanding = Callable[[OperationPlan, Sender, ClientParts], Command]
+
+
+class Means(Struct, frozen=True):
+    """What commands are made with: the ``registry``, chance, and what live workers host (None if it counts not)."""
+
+    registry: Registry
+    random: Callable[[], float]
+    hosted: Collection[Pair] | None = None
+
+
+Commanding = Callable[[OperationPlan, Sender, Means], Command]
 
 
 class OperationVerb(Struct, frozen=True):
@@ -36,7 +51,7 @@ class OperationVerb(Struct, frozen=True):
     ends: bool = False
 
 
-def _repair(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
+def _repair(plan: OperationPlan, sender: Sender, means: Means) -> Command:
     return decision.repair(sender, *_call(plan))
 
 
@@ -44,15 +59,15 @@ def _call(plan: OperationPlan) -> tuple[str, bytes]:
     return validation.repair(plan.method, [] if plan.value is None else plan.value)
 
 
-def _edit_input(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
-    return decision.edit_input(sender, parts.registry, _arguments(plan), restart=plan.restart)
+def _edit_input(plan: OperationPlan, sender: Sender, means: Means) -> Command:
+    return decision.edit_input(sender, means.registry, _arguments(plan), restart=plan.restart)
 
 
 def _arguments(plan: OperationPlan) -> Arguments:
     return validation.arguments(*([], plan.value) if isinstance(plan.value, dict) else (plan.value, {}))
 
 
-def _remove(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
+def _remove(plan: OperationPlan, sender: Sender, means: Means) -> Command:
     """Removed by itself: its former runs may go before it, in transactions of their own."""
 
     def removed(order: SingleOrder) -> Awaitable[None]:
@@ -61,50 +76,86 @@ def _remove(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
     return removed
 
 
+def _cancel(plan: OperationPlan, sender: Sender, means: Means) -> Command:
+    """Cancelled by itself: it is sent a message, by which its code hears of it."""
+    return lambda order: order.cancel_once(sender)
+
+
+def _move(plan: OperationPlan, sender: Sender, means: Means) -> Command:
+    return decision.move(sender, validation.version(plan.value), None if plan.force else means.hosted)
+
+
+def _set_priority(plan: OperationPlan, sender: Sender, means: Means) -> Command:
+    return decision.set_priority(sender, checked_priority(plan.value))
+
+
+def _set_deadline(plan: OperationPlan, sender: Sender, means: Means) -> Command:
+    return decision.set_deadline(sender, deadline.set_to(plan.value))
+
+
 _STEP = frozenset({"step"})
+_VALUE = frozenset({"value"})
 VERBS: Mapping[str, OperationVerb] = {
-    "retry": OperationVerb(lambda plan, sender, parts: decision.retry(sender)),
-    "restart": OperationVerb(lambda plan, sender, parts: decision.restart(sender)),
-    "restart-from": OperationVerb(lambda plan, sender, parts: decision.restart_from(sender, plan.step), _STEP),
-    "repair": OperationVerb(_repair, frozenset({"method"}), frozenset({"value"})),
+    "retry": OperationVerb(lambda plan, sender, means: decision.retry(sender)),
+    "restart": OperationVerb(lambda plan, sender, means: decision.restart(sender)),
+    "restart-from": OperationVerb(lambda plan, sender, means: decision.restart_from(sender, plan.step), _STEP),
+    "repair": OperationVerb(_repair, frozenset({"method"}), _VALUE),
     "set-result": OperationVerb(
-        lambda plan, sender, parts: decision.set_result(sender, plan.step, plan.value), _STEP, frozenset({"value"})
+        lambda plan, sender, means: decision.set_result(sender, plan.step, plan.value), _STEP, _VALUE
     ),
-    "skip": OperationVerb(lambda plan, sender, parts: decision.skip(sender, plan.step), _STEP),
-    "edit-input": OperationVerb(_edit_input, frozenset({"value"}), frozenset({"restart"})),
+    "skip": OperationVerb(lambda plan, sender, means: decision.skip(sender, plan.step), _STEP),
+    "edit-input": OperationVerb(_edit_input, _VALUE, frozenset({"restart"})),
     "edit-fields": OperationVerb(
-        lambda plan, sender, parts: decision.edit_fields(sender, parts.registry, validation.fields(plan.value)),
-        frozenset({"value"}),
+        lambda plan, sender, means: decision.edit_fields(sender, means.registry, validation.fields(plan.value)),
+        _VALUE,
         ends=True,
     ),
     "edit-attributes": OperationVerb(
-        lambda plan, sender, parts: decision.edit_attributes(sender, validation.changed_attributes(plan.value)),
-        frozenset({"value"}),
+        lambda plan, sender, means: decision.edit_attributes(sender, validation.changed_attributes(plan.value)),
+        _VALUE,
         ends=True,
     ),
-    "hold": OperationVerb(lambda plan, sender, parts: decision.hold(sender, parts.machine.random), ends=True),
-    "resume": OperationVerb(lambda plan, sender, parts: decision.resume(sender)),
-    "terminate": OperationVerb(lambda plan, sender, parts: decision.terminate(sender), ends=True),
-    "fail": OperationVerb(lambda plan, sender, parts: decision.fail(sender), ends=True),
+    "hold": OperationVerb(lambda plan, sender, means: decision.hold(sender, means.random), ends=True),
+    "resume": OperationVerb(lambda plan, sender, means: decision.resume(sender)),
+    "move": OperationVerb(_move, _VALUE, frozenset({"force"})),
+    "set-priority": OperationVerb(_set_priority, _VALUE, ends=True),
+    "set-deadline": OperationVerb(_set_deadline, _VALUE, ends=True),
+    "cancel": OperationVerb(_cancel, ends=True),
+    "terminate": OperationVerb(lambda plan, sender, means: decision.terminate(sender), ends=True),
+    "fail": OperationVerb(lambda plan, sender, means: decision.fail(sender), ends=True),
     "remove": OperationVerb(_remove, takes=frozenset({"force"}), ends=True),
 }
 """What an operation can do to each process: as the verb of the same name does it to one."""
-_EXAMPLES = {"step": "step='charge'", "method": "method='corrected'", "value": "value=['A-17', 1300]"}
+_EXAMPLES = {
+    "step": "step='charge'", "method": "method='corrected'", "value": "value=['A-17', 1300]", "move": "value='2'",
+    "set-priority": "value=1", "set-deadline": "value=3600, or 'none'",
+}  # fmt: skip
+_OF_A_VALUE: Mapping[str, Callable[[Any], object]] = {
+    "move": validation.version,
+    "set-priority": checked_priority,
+    "set-deadline": deadline.set_to,
+}
+"""What raises InvalidInput for a value that does not fit the verb."""
 
 
-def command_of(plan: OperationPlan, sender: Sender, parts: ClientParts) -> Command:
+def command_of(plan: OperationPlan, sender: Sender, means: Means) -> Command:
     """What each process of the plan is given."""
     if not plan.undoes:
-        return VERBS[plan.verb].command(plan, sender, parts)
+        return VERBS[plan.verb].command(plan, sender, means)
     origin = origin_of(plan.undoes)
     if plan.undoes_verb == "edit-input":  # the former input lies in a run before the present one
         return lambda order: order.take_back_input(origin, sender)
-    return decision.take_back(plan.undoes_verb, origin, sender, parts.machine.random)
+    return decision.take_back(plan.undoes_verb, origin, sender, means.random, hosted=means.hosted)
 
 
 def origin_of(operation: str) -> str:
     """What each command of an operation says about where it comes from."""
     return f"operation {operation}"
+
+
+def asks_for_hosts(plan: OperationPlan) -> bool:
+    """Whether it counts for a plan what live workers host."""
+    return "move" in (plan.verb, plan.undoes_verb) and not plan.force
 
 
 def ends(plan: OperationPlan) -> bool:
@@ -131,7 +182,8 @@ def _check_verb(plan: OperationPlan) -> None:
     given |= {"value": plan.value is not None}
     for name, there in given.items():
         if name in verb.needs and not there:
-            raise InvalidInput(f"the operation {plan.verb!r} needs a {name}: {_EXAMPLES[name]}.")
+            example = _EXAMPLES.get(plan.verb) or _EXAMPLES[name]
+            raise InvalidInput(f"the operation {plan.verb!r} needs a {name}: {example}.")
         if there and name not in verb.needs | verb.takes:
             raise InvalidInput(f"the operation {plan.verb!r} takes no {name}.")
     encode(plan.value, what=f"the value of the operation {plan.verb!r}")
@@ -139,6 +191,8 @@ def _check_verb(plan: OperationPlan) -> None:
         _arguments(plan)
     if plan.verb == "repair":
         _call(plan)
+    if plan.verb in _OF_A_VALUE:
+        _OF_A_VALUE[plan.verb](plan.value)
     if plan.verb == "edit-fields" and not (plan.value and isinstance(plan.value, dict)):
         raise InvalidInput("the operation 'edit-fields' needs fields with their values: value={'balance': 120}.")
     if plan.verb == "edit-attributes":

@@ -18,7 +18,6 @@ from perdure.client.handle import Handle
 from perdure.client.operation_orders import OperationOrders
 from perdure.client.operation_row import outcome_of, plan_of
 from perdure.client.operation_verb import checked, with_care
-from perdure.client.portion import OperationPortion
 from perdure.clock import Duration, in_seconds
 from perdure.errors import (
     IllegalMove,
@@ -113,7 +112,7 @@ class Operations(OperationOrders):
         began, left_out, would = clock(), Counter[str](), list[str]()
         number = judged = children = repeated = 0
         async for rows in ahead(self._all(plan)):
-            told = await OperationPortion(self._client.parts, plan, "", Window(now)).preview(rows)
+            told = await (await self._portion(plan, "", Window(now))).preview(rows)
             judged += len(told)
             for id, one in told.items():
                 if one.why:
@@ -134,11 +133,13 @@ class Operations(OperationOrders):
     ) -> OperationHandle:  # fmt: skip
         """Give this command to all processes that fit the query and do not change meanwhile; any worker does it.
 
-        Verbs are ``retry``, ``restart``, ``hold``, ``resume``, ``terminate``, ``fail``; ``restart-from`` and ``skip``
-        with ``step``; ``set-result`` with ``step`` and ``value``; ``repair`` with ``method`` and a list of its
-        arguments as ``value``; ``edit-input`` with arguments as ``value`` (a list, or a dict by name) and ``restart``
-        if the processes have begun; ``edit-fields`` and ``edit-attributes`` with a dict as ``value``; ``remove``,
-        with ``force`` also of what has not ended.
+        Verbs are ``retry``, ``restart``, ``hold``, ``resume``, ``cancel``, ``terminate``, ``fail``; ``restart-from``
+        and ``skip`` with ``step``; ``set-result`` with ``step`` and ``value``; ``repair`` with ``method`` and a list of
+        its arguments as ``value``; ``edit-input`` with arguments as ``value`` (a list, or a dict by name) and
+        ``restart`` if the processes have begun; ``edit-fields`` and ``edit-attributes`` with a dict as ``value``; ``move`` with a version as
+        ``value``, with ``force`` also to one that nobody hosts; ``set-priority`` with 0 to 9; ``set-deadline`` with
+        seconds from the command on, the text of a time with its zone, or ``"none"``; ``remove``, with ``force`` also of
+        what has not ended.
 
         It is a durable process: it survives its worker, and commands each process once. ``rate`` is processes a second.
         ``canary`` of them come first: if of these more than the share ``stop_at`` have relapsed after ``watch``
@@ -163,9 +164,10 @@ class Operations(OperationOrders):
     ) -> OperationHandle:  # fmt: skip
         """Take back what an operation has done, where that can be: what was held goes on, what was resumed is held.
 
-        An edit gets its old value, and what was resumed is held, if nothing has happened to the process since. All
-        else is left out with the reason. It is an operation as well. Raises as :meth:`preview_undo`; IllegalMove also
-        if what the verb has done can never be taken back.
+        An edit gets its old value, and what was resumed is held, if nothing has happened to the process since; what was
+        moved gets its old version if the other one has recorded nothing; a priority and a deadline are those before.
+        All else is left out with the reason. It is an operation as well. Raises as :meth:`preview_undo`; IllegalMove
+        also if what the verb has done can never be taken back.
         """
         validation.outside_a_turn()
         undo = OperationPlan(UNDO, "", rate=rate, watch=0.0, who=who, why=why, priority=priority, undoes=operation)

@@ -8,7 +8,8 @@ from itertools import islice
 from typing import TypeVar
 
 from perdure.kernel.event import Event, HistoryWanted
-from perdure.kernel.inverse import ordered_by
+from perdure.kernel.inverse import ordered_by, sent_by
+from perdure.kernel.message import MessageType
 from perdure.kernel.process import Process
 from perdure.limits import BATCH_BYTES, LIST_ROWS
 from perdure.store.base import Store
@@ -30,6 +31,31 @@ async def commanded(store: Store, rows: Iterable[Process], origin: str) -> dict[
             if not left:
                 break
             await (_look_at_former(store, left, ago, origin, found) if ago else _look(store, left, origin, found))
+    return found
+
+
+async def at_rest(store: Store, rows: Sequence[Process], origin: str) -> int:
+    """To how many of these processes nothing has happened since a command of that origin."""
+    number = 0
+    async for histories in every_history(
+        store, [HistoryWanted(row.id, row.run, row.events, row.events) for row in rows]
+    ):
+        number += sum(ordered_by(event, origin) for events in histories.values() for event in events)
+    return number
+
+
+async def cancelled(store: Store, rows: Iterable[Process], origin: str) -> dict[bytes, int]:
+    """Which of these processes were sent a request to cancel by a command of that origin, and when."""
+    found: dict[bytes, int] = {}
+    mark = origin.encode()
+    for some in cut((row for row in rows if row.inbox), LIST_ROWS):
+        wants = [(row.id, 0) for row in some]
+        while messages := await store.messages(wants, most=BATCH_BYTES):
+            for one in messages:
+                if one.type is MessageType.CANCEL and mark in (one.sender or b"") and sent_by(one.sender, origin):
+                    found[one.process] = one.at
+            last = messages[-1]
+            wants = [(last.process, last.number), *((id, 0) for id, _ in sorted(wants) if id > last.process)]
     return found
 
 

@@ -7,7 +7,7 @@ again alone, as a command to it would be; so are all if one decision is not enou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from perdure.authoring.operation.plan import CHANGED, OperationPlan, Window
@@ -15,10 +15,10 @@ from perdure.client import validation
 from perdure.client.decision import Decision
 from perdure.client.finding.finder import ahead
 from perdure.client.judged import Changed, Judged, effects, refused, unless_changed
-from perdure.client.operation_verb import command_of, origin_of
+from perdure.client.operation_verb import Means, command_of, origin_of
 from perdure.client.orders import applied
 from perdure.client.parts import ClientParts
-from perdure.client.past_orders import commanded, cut, every_history
+from perdure.client.past_orders import cancelled, commanded, cut, every_history
 from perdure.client.single_order import ANY_TIME, SingleOrder, Tried
 from perdure.errors import BadRecord, PerdureError, ProcessNotFound
 from perdure.futures import asked
@@ -27,6 +27,7 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, HistoryWanted
 from perdure.kernel.manual_result import NothingOpen
 from perdure.kernel.process import Process
+from perdure.kernel.worker import Pair
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Search, Store
 
@@ -52,7 +53,14 @@ class OperationPortion:
     ``told`` says of each process that was judged what has become of its command.
     """
 
-    def __init__(self, parts: ClientParts, plan: OperationPlan, operation: str, window: Window) -> None:
+    def __init__(
+        self,
+        parts: ClientParts,
+        plan: OperationPlan,
+        operation: str,
+        window: Window,
+        hosted: Collection[Pair] | None = None,
+    ) -> None:
         self.parts = parts
         self.window = window
         self.origin = origin_of(operation)
@@ -60,7 +68,9 @@ class OperationPortion:
         self.removes = plan.verb == "remove"
         self.gone = Judged() if self.removes else Judged(REMOVED)
         """What is said of a process that is not there: if it was to be removed, it was."""
-        command = command_of(plan, validation.sender(plan.who, plan.why, self.origin), parts)
+        self.commanded = cancelled if plan.verb == "cancel" else commanded
+        means = Means(parts.registry, parts.machine.random, hosted)
+        command = command_of(plan, validation.sender(plan.who, plan.why, self.origin), means)
         self.decision = unless_changed(command, window.until) if isinstance(command, Decision) else None
         self.alone = (lambda order: order.carry_out(command)) if isinstance(command, Decision) else command
         self._alone: list[bytes] = []
@@ -82,7 +92,7 @@ class OperationPortion:
         """Command each, once: one that this look has commanded already, in a try that was cut off, counts so."""
         fresh = [row for row in rows if row.changed_at <= self.window.until]
         if not self.window.first:
-            before = await commanded(self.parts.store, fresh, self.origin)
+            before = await self.commanded(self.parts.store, fresh, self.origin)
             self.told |= dict.fromkeys(before, Judged(BEFORE))
             fresh = [row for row in fresh if row.id not in before]
         if self.decision is None:
@@ -97,7 +107,7 @@ class OperationPortion:
 
     async def _settle_changed(self, rows: Sequence[Process]) -> None:
         """Count those that have changed by our own command, in this look, as commanded."""
-        times = await commanded(self.parts.store, rows, self.origin)
+        times = await self.commanded(self.parts.store, rows, self.origin)
         done = {id for id, at in times.items() if self.window.first or at > self.window.until}
         self.told |= {row.id: Judged() if row.id in done else Judged(CHANGED) for row in rows}
         if self.removes:  # a try that was cut off has ended them, and no more

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.authoring.operation.plan import CHANGED
-from perdure.client import decision
+from perdure.client import decision, validation
 from perdure.client.decision import Decision
 from perdure.client.handle import Handle
 from perdure.client.judged import Changed, Judged, effects, unless_changed
 from perdure.client.parts import ClientParts
-from perdure.errors import PerdureError
+from perdure.errors import IllegalMove, PerdureError
+from perdure.kernel.command import Verb, allow
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event
+from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process
 from perdure.kernel.run import opening_of
 from perdure.kernel.transition import Sender
@@ -48,6 +51,24 @@ class SingleOrder(Handle[Any]):
     async def carry_out(self, decision: Decision) -> None:
         """Carry out a command; raises what a single command raises."""
         await self._order(decision)
+
+    async def cancel_once(self, sender: Sender) -> None:
+        """Ask it to cancel; asked again by the same operation, it hears it once. Raises IllegalMove if it has ended.
+
+        Between this look and the message it may change: what has gone on is asked to cancel all the same.
+        """
+        row = await self._parts.row(self.id_bytes)
+        if row.changed_at > self.until:
+            raise Changed(CHANGED)
+        allow(row, Verb.CANCEL)
+        if self.dry:
+            raise Tried(Judged())
+        id = blake2b(sender.origin.encode(), digest_size=16, key=row.id, person=b"operation").digest()
+        raw = sender.encode()
+        answer = await self._parts.sent(Message(id, row.id, MessageType.CANCEL, "cancel", raw, sender=raw))
+        validation.check_sent(answer)
+        if answer.verdict is SendVerdict.FINISHED:
+            raise IllegalMove("it has ended meanwhile")
 
     async def take_back_input(self, origin: str, sender: Sender) -> None:
         """Give it the input that it had before one of that origin was edited; raises IllegalMove."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.kernel.hosting import start_command, wanted
+from perdure.kernel.hosting import lives, start_command, wanted
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Pair, hosted_by
@@ -25,13 +25,15 @@ class Unserved:
         """Check whether live workers host the code of these processes."""
         running = {(row.kind, row.code): row for row in awaited if row.status is Status.RUNNING}
         fresh = {pair: row for pair, row in running.items() if pair not in self._told}
-        served = await self._served() if fresh else set()
+        served = await hosted_now(self.store) if fresh else set()
         for pair, row in fresh.items():
             if pair not in served:
                 self._told.add(pair)
                 start = f"{wanted(*pair)}. Start one: {start_command(*pair)}"
                 log.warning("process %s cannot go on now: no live worker %s", id_text(row.id), start)
 
-    async def _served(self) -> set[Pair]:
-        now = await self.store.now()
-        return hosted_by(one for one in await self.store.workers() if one.due_at is None or one.due_at >= now)
+
+async def hosted_now(store: Store) -> set[Pair]:
+    """The kinds and versions that live workers host."""
+    now = await store.now()
+    return hosted_by(one for one in await store.workers() if lives(one, now))

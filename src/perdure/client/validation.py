@@ -78,6 +78,13 @@ def delay(options: StartOptions, deadline: int | None) -> int | None:
     return wait
 
 
+def version(given: Any) -> str:
+    """A version of a workflow's code, empty for one that has none; raises InvalidInput or InvalidKey."""
+    if not isinstance(given, str):
+        raise InvalidInput(f"the version is {shown(given)}. Give a text, like '2'.")
+    return check_name(given, "the version of the workflow") if given else ""
+
+
 def debounce(options: StartOptions, deadline: int | None) -> tuple[int, int | None]:
     """How long a debounced start waits, and at most from the first one on, in microseconds; raises InvalidInput."""
     if options.key is None:

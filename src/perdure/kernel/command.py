@@ -39,6 +39,9 @@ class Verb(StrEnum):
     FAIL = "fail"
     REMOVE = "remove"
     RELEASE_KEY = "release the key of"
+    MOVE = "move"
+    SET_PRIORITY = "set the priority of"
+    SET_DEADLINE = "set the deadline of"
 
 
 ALLOWED: Mapping[Verb, frozenset[Status]] = {
@@ -54,6 +57,9 @@ ALLOWED: Mapping[Verb, frozenset[Status]] = {
     Verb.FAIL: _OPEN,
     Verb.REMOVE: FINAL,
     Verb.RELEASE_KEY: FINAL,
+    Verb.MOVE: _OPEN | {Status.FAILED},
+    Verb.SET_PRIORITY: _OPEN,
+    Verb.SET_DEADLINE: _OPEN,
 }
 """Which command fits which status."""
 

@@ -51,6 +51,9 @@ class EventType(IntEnum):
     """The run is another attempt of a workflow whose run before has failed: with that failure, and when it begins."""
     FIELDS_EDITED = 50
     """A person has given fields of a machine other values."""
+    VERSION_MOVED = 60
+    """A person has moved the process to another version of its code."""
+    PRIORITY_SET = 61
     ATTRIBUTES_EDITED = 70
     """A person has given attributes other values."""
 

@@ -22,6 +22,14 @@ _KEPT_EVIDENCE = frozenset(
     }
 )  # fmt: skip
 
+_BESIDE = frozenset(
+    {
+        EventType.KEY_RELEASED, EventType.FIELDS_EDITED, EventType.VERSION_MOVED, EventType.PRIORITY_SET,
+        EventType.DEADLINE_SET, EventType.ATTRIBUTES_EDITED,
+    }
+)  # fmt: skip
+"""What people do to a process whatever it does: it neither ends it nor lets it go on."""
+
 _LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED, EventType.ATTEMPT_BEGUN})
 """Events kept whatever failed before them: children live on, a patch stays taken, and what may run once has begun."""
 
@@ -102,7 +110,6 @@ def _worth_keeping(event: Event, again: Set[tuple[str, str]]) -> bool:
 
 def ended_from_outside(history: Sequence[Event]) -> bool:
     """Whether no step is to blame for the end: its time was over, or a person has given it up as it ran."""
-    beside = (EventType.KEY_RELEASED, EventType.FIELDS_EDITED, EventType.ATTRIBUTES_EDITED)
-    types = [event.type for event in history if event.type not in beside]
+    types = [event.type for event in history if event.type not in _BESIDE]
     before, last = [None, None, *types[-2:]][-2:]
     return last is EventType.EXPIRED or (last is EventType.GIVEN_UP and before is not EventType.BROKEN)

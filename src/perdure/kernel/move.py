@@ -91,7 +91,8 @@ def finished_is_final(move: Move) -> Iterator[str]:
         if after.status is not Status.RUNNING and not stays_held:
             yield f"its run {after.run} begins as {after.status}"
         return
-    unchanged = (after.events, after.version) == (before.events, before.version) or _key_released(move)
+    unchanged = (after.events, after.version) == (before.events, before.version)
+    unchanged = unchanged or _key_released(move) or _version_moved(move)
     if before.status in FINAL and not (
         unchanged and (after.status, after.result, after.error) == (before.status, before.result, before.error)
     ):
@@ -106,6 +107,11 @@ def _key_released(move: Move) -> bool:
     types = [event.type for event in move.fresh]
     gone = before.key is not None and after.key is None and types == [EventType.KEY_RELEASED]
     return gone and (before.final or is_debounced(before.key))
+
+
+def _version_moved(move: Move) -> bool:
+    """Whether a failed process was moved to another version of its code, and nothing else has happened to it."""
+    return move.before.status is Status.FAILED and [event.type for event in move.fresh] == [EventType.VERSION_MOVED]
 
 
 def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:

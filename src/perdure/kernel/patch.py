@@ -25,7 +25,8 @@ _decode = reader(TakenPatch, "a recorded patch")
 SAYS_NOTHING_OF_TURNS = frozenset(
     {
         EventType.RUN_OPENED, EventType.REVIVED, EventType.HELD, EventType.RESUMED, EventType.BROKEN,
-        EventType.DEADLINE_SET, EventType.RUN_RETRIED, EventType.KEY_RELEASED,
+        EventType.DEADLINE_SET, EventType.RUN_RETRIED, EventType.KEY_RELEASED, EventType.VERSION_MOVED,
+        EventType.PRIORITY_SET,
     }
 )  # fmt: skip
 """Events that a history may have before the first turn was run, or before the commit of that turn was applied."""

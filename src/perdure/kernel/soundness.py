@@ -51,13 +51,15 @@ IMPLIED: dict[EventType, Status] = {
 """The status that a process has after an event; the other events change none."""
 
 LAST = frozenset(type for type, status in IMPLIED.items() if status in FINAL)
-"""The events that end a run: nothing may follow them but the release of the key."""
+"""The events that end a run: nothing may follow them but the release of the key, and another version for a retry."""
+AFTER_THE_END = frozenset({EventType.KEY_RELEASED, EventType.VERSION_MOVED})
 
 _RECORDED_WITH_SENDER = frozenset(
     {
         EventType.RUN_OPENED, EventType.HELD, EventType.RESUMED, EventType.SET_BY_HAND, EventType.SKIPPED,
         EventType.DEADLINE_SET, EventType.TERMINATED, EventType.GIVEN_UP,
-        EventType.REPAIRED, EventType.KEY_RELEASED, EventType.FIELDS_EDITED, EventType.ATTRIBUTES_EDITED,
+        EventType.REPAIRED, EventType.KEY_RELEASED, EventType.FIELDS_EDITED, EventType.VERSION_MOVED,
+        EventType.PRIORITY_SET, EventType.ATTRIBUTES_EDITED,
     }
 )  # fmt: skip
 _RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
@@ -281,7 +283,7 @@ def operators_use_the_front_door(record: ProcessRecord) -> Iterator[str]:
 def finished_is_final(record: ProcessRecord) -> Iterator[str]:
     """Law 10: nothing happens after the end of a run, and an ended process is owned and awaited by nobody."""
     process = record.process
-    told = [event for event in record.events if event.type is not EventType.KEY_RELEASED]
+    told = [event for event in record.events if event.type not in AFTER_THE_END]
     for event in told[:-1]:
         if event.type in LAST:
             yield f"event {event.number} ended the run ({event.type.name.lower()}), and more events follow"

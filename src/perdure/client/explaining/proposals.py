@@ -53,8 +53,12 @@ def proposals(evidence: Evidence, reason: FoundCause) -> list[Proposal]:
 def _tried(evidence: Evidence, proposal: Proposal) -> Proposal:
     if proposal.verb not in _TRIED:
         return proposal
+    return _with_effect(evidence, proposal, _TRIED[proposal.verb](Sender()))
+
+
+def _with_effect(evidence: Evidence, proposal: Proposal, command: Decision) -> Proposal:
     try:
-        commit = _TRIED[proposal.verb](Sender()).decide(evidence.row, evidence.events, evidence.now)
+        commit = command.decide(evidence.row, evidence.events, evidence.now)
     except PerdureError as why:
         return replace(proposal, preview=f"it would be refused: {why}", accepted=False)
     return replace(proposal, preview=effect(evidence.row, commit), accepted=True)
@@ -89,7 +93,10 @@ def _of_cause(evidence: Evidence, reason: FoundCause) -> Iterator[Proposal]:
             yield Proposal(start_command(row.kind, row.code), "starts a worker that takes it, if MODULE has its code")
         case Diagnosis.NO_HOST_OF_VERSION:
             yield Proposal(start_command(row.kind, row.code), "starts a worker, if MODULE still has that version")
-            yield to.verb("restart", "begins it anew, with the newest code")
+            for other in sorted(evidence.hosting.others)[:3]:
+                words = f"perdure move {to.id} --version {shlex.quote(other)}"
+                moved = Proposal(words, "lets it go on with that version, if its history fits", "move")
+                yield _with_effect(evidence, moved, decision.move(Sender(), other, None))
         case Diagnosis.HOSTS_BUSY:
             yield Proposal(f"{start_command(row.kind, row.code)} --workers 2", "starts two more workers")
             yield Proposal("perdure workers", "shows what each worker holds")

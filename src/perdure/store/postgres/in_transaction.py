@@ -159,6 +159,7 @@ class PostgresInTransaction:
                 process.code,
                 process.deadline,
                 _text(process.attributes),
+                process.priority,
             ),
         )
         return StartAnswer(StartVerdict(verdict), id_bytes(holder), 0, now)

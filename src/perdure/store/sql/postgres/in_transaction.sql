@@ -3,9 +3,10 @@
 
 -- name: enqueue
 SELECT e.verdict, CAST(e.holder AS pg_catalog.text), e.now
-FROM perdure.enqueue(
+FROM perdure.enqueue_with_priority(
     CAST(CAST($1 AS pg_catalog.text) AS pg_catalog.uuid), CAST($2 AS pg_catalog.text), CAST($3 AS pg_catalog.text),
-    CAST($4 AS pg_catalog.bytea), CAST($5 AS pg_catalog.text), CAST($6 AS bigint), CAST($7 AS pg_catalog.text)) AS e
+    CAST($4 AS pg_catalog.bytea), CAST($5 AS pg_catalog.text), CAST($6 AS bigint), CAST($7 AS pg_catalog.text),
+    CAST($8 AS int)) AS e
 
 -- name: tell
 SELECT e.verdict, e.number, e.now

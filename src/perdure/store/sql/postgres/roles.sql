@@ -15,7 +15,7 @@ DECLARE
                  "keptfindings_seen", "audits_seen", "stream_page",
                  "order_stream", "loads", "backlogs", "queuedepths",
                  "workers_with_figures"],
-        "start": ["start_by_client", "enqueue", "search_by_id"],
+        "start": ["start_by_client", "enqueue", "enqueue_with_priority", "search_by_id"],
         "signal": ["send_by_client", "answers_seen", "tell", "tell_within", "search_by_id"],
         "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",
                     "commit_outward_alone", "commit_and_remove", "remove_runs", "remove_ended", "start", "start_telling", "seize",

@@ -3,8 +3,9 @@
 -- Start one process inside a transaction of the caller's own: single values, so that any driver can call it.
 -- A kept key is looked for before the start and after it, not only by perdure.start: that knows its own rows by the id of
 -- the whole transaction, which rows written after a savepoint do not have.
-CREATE OR REPLACE FUNCTION perdure.enqueue(
+CREATE OR REPLACE FUNCTION perdure.enqueue_with_priority(
     new_id uuid, new_kind text, new_key text, new_input bytea, new_code text, lasting bigint, new_attributes text,
+    new_priority int,
     OUT verdict text, OUT holder uuid, OUT now bigint
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -29,7 +30,7 @@ BEGIN
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     one := ROW(new_id, new_kind, new_key, new_input, 0, 0, NULL, 0, NULL, 0, NULL, new_code, now, NULL);
-    rare := ROW('running', 1, false, 0, 0, 0, now + lasting, 4, new_attributes, NULL, NULL, NULL, NULL, NULL);
+    rare := ROW('running', 1, false, 0, 0, 0, now + lasting, new_priority, new_attributes, NULL, NULL, NULL, NULL, NULL);
     IF EXISTS (
         SELECT FROM perdure.key_kept k WHERE k.kind = new_kind AND k.key = new_key AND (k.due_at > t) IS TRUE OFFSET 0
     ) THEN
@@ -45,6 +46,18 @@ BEGIN
         -- The process that had the key was pruned between two statements: begin again.
         RAISE serialization_failure;
     END IF;
+END
+$$;
+
+-- The same with the usual priority, for clients of the release before.
+CREATE OR REPLACE FUNCTION perdure.enqueue(
+    new_id uuid, new_kind text, new_key text, new_input bytea, new_code text, lasting bigint, new_attributes text,
+    OUT verdict text, OUT holder uuid, OUT now bigint
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT e.verdict, e.holder, e.now INTO verdict, holder, now
+    FROM perdure.enqueue_with_priority(
+        new_id, new_kind, new_key, new_input, new_code, lasting, new_attributes, 4) AS e;
 END
 $$;
 
