@@ -24,7 +24,6 @@ from perdure.client.operation_verb import asks_for_hosts, ends, origin_of
 from perdure.client.past_orders import at_rest, commanded
 from perdure.client.portion import OperationPortion, rows_of
 from perdure.client.unserved import hosted_now
-from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process, Status

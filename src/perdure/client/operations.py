@@ -136,10 +136,10 @@ class Operations(OperationOrders):
         Verbs are ``retry``, ``restart``, ``hold``, ``resume``, ``cancel``, ``terminate``, ``fail``; ``restart-from``
         and ``skip`` with ``step``; ``set-result`` with ``step`` and ``value``; ``repair`` with ``method`` and a list of
         its arguments as ``value``; ``edit-input`` with arguments as ``value`` (a list, or a dict by name) and
-        ``restart`` if the processes have begun; ``edit-fields`` and ``edit-attributes`` with a dict as ``value``; ``move`` with a version as
-        ``value``, with ``force`` also to one that nobody hosts; ``set-priority`` with 0 to 9; ``set-deadline`` with
-        seconds from the command on, the text of a time with its zone, or ``"none"``; ``remove``, with ``force`` also of
-        what has not ended.
+        ``restart`` if the processes have begun; ``edit-fields`` and ``edit-attributes`` with a dict as ``value``;
+        ``move`` with a version as ``value``, with ``force`` also to one that nobody hosts; ``set-priority`` with 0 to
+        9; ``set-deadline`` with seconds from the command on, the text of a time with its zone, or ``"none"``;
+        ``remove``, with ``force`` also of what has not ended.
 
         It is a durable process: it survives its worker, and commands each process once. ``rate`` is processes a second.
         ``canary`` of them come first: if of these more than the share ``stop_at`` have relapsed after ``watch``
