@@ -110,6 +110,7 @@ class Engine(Client):
         super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
         self.tracer = self._monitor.traces
         self.worker: Worker | None = None
+        self.declares = work
         self._work, self._alone, self._migrate = work, alone, work if migrate is None else migrate
         self._observes = _observes(recovery)
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
@@ -157,6 +158,9 @@ class Engine(Client):
             worker = self._made()
             if self._observes and not self._alone:
                 await self._observe()
+            for workflow in list(self.registry.kinds.values()):
+                if workflow.limits is not None:
+                    await self.kinds.declare(workflow)
             self.worker = worker
             await self.worker.start()
             self._monitor.follow(self.worker)

@@ -19,6 +19,7 @@ from perdure.errors import DefinitionError, InvalidInput, InvalidKey
 from perdure.kernel.call_shape import CallShape
 from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
+from perdure.kernel.kind import Limits
 from perdure.kernel.names import check_name
 from perdure.kernel.retry import Retry
 from perdure.kernel.workflow_retry import of_a_workflow
@@ -59,6 +60,8 @@ class Workflow(Startable[P, R]):
     """By which a worker that hosts the workflow starts it again and again."""
     retry: Retry | None = None
     """By which a process whose code has failed begins again, in a new run."""
+    limits: Limits | None = None
+    """How many of its processes run at once, and how many start in a time; its workers put them in force."""
     done_in: Mapping[str, Mapping[str, Any]] = {}
     """Of a flow: its states, each with the actions and requests that are done in it, by name."""
     _read: Meanings | None = None
@@ -76,6 +79,7 @@ class Workflow(Startable[P, R]):
         idle: Duration | None = None,
         schedule: Schedule | None = None,
         retry: Retry | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.function = plain_function(function, "workflow")
         self.name = name_of(self.function, name, "workflow")
@@ -86,6 +90,9 @@ class Workflow(Startable[P, R]):
         if schedule is not None:
             _check_schedule(self, schedule)
         self.retry = None if retry is None else of_a_workflow(retry, f"{self}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise DefinitionError(f"{self} has limits={limits!r:.100}. Write limits=Limits(running=10).")
+        self.limits = limits
         update_wrapper(self, self.function)
         self._define(version or (origin_of(self.function) if name is None else ""), deadline, idle)
 
@@ -147,6 +154,7 @@ def workflow(
     idle: Duration | None = None,
     schedule: Schedule | None = None,
     retry: Retry | None = None,
+    limits: Limits | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark an ``async def`` as a workflow, whose calls can be started as durable processes; raises DefinitionError.
@@ -156,6 +164,9 @@ def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
     With a ``retry`` a process whose code ends with an error begins again, with the same input, in a new run of its own,
     until the attempts are used up; only then it has failed.
+
+    With ``limits`` no more of its processes than that run at once, or start in a time, over all workers: see
+    :class:`Limits`. They are in force once a worker that hosts it has started, unless a person has set others.
     """
     if function is not None:
         return Workflow(function)

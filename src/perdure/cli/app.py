@@ -51,8 +51,8 @@ GROUPS = {
     " edit.edit commands.set_result commands.skip commands.cancel commands.terminate commands.fail commands.repair"
     " operation.operation check.check removal.rm removal.key",
     "Running": "worker.worker worker.demo rehearsal.rehearse policy.policy",
-    "Database": "worker.migrate archive.export archive.import_ queue.queue breaker.breaker outage.outage leader.leader"
-    " schedule.schedule stream.stream database.recovery database.clock",
+    "Database": "worker.migrate archive.export archive.import_ queue.queue kind.kind breaker.breaker outage.outage"
+    " leader.leader schedule.schedule stream.stream database.recovery database.clock",
     "Program": "app.completion",
 }
 """The commands in groups, each by its file and the name that it has there."""

@@ -25,6 +25,7 @@ from perdure.kernel.admission import open_children, start_of
 from perdure.kernel.archive import Archived
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
 from perdure.kernel.event import Event
+from perdure.kernel.kind import PLACE, TAKEN_OVER
 from perdure.kernel.names import check_name, id_text
 from perdure.kernel.process import Process
 from perdure.kernel.redaction import Redact
@@ -208,10 +209,19 @@ class _Importer:
         ids = tuple(start.process.id for _, start in starts)
         there = {row.id: row for row in await store.search(Search(ids=ids, limit=len(ids)))} if ids else {}
         fresh = [(one, start) for one, start in starts if self._is_new(one, start, there)]
-        answers = await asyncio.gather(*(asked(self._client.doors.start, start) for _, start in fresh))
+        answers = await asyncio.gather(*(self._stored(start) for _, start in fresh))
         # If we die here these processes are stored: the next import finds them by their ids.
         for (one, start), answer in zip(fresh, answers, strict=True):
             self._answered(one, start, answer)
+
+    async def _stored(self, start: Start) -> StartAnswer:
+        """Store one. Where its kind has limits, it comes with its place if it has not ended: it has begun already."""
+        answer: StartAnswer = await asked(self._client.doors.start, start)
+        if answer.verdict is StartVerdict.LIMITED:
+            share = TAKEN_OVER if start.process.final else PLACE
+            placed = replace(start, process=replace(start.process, share=share))
+            answer = await asked(self._client.doors.start, placed)
+        return answer
 
     def _start(self, one: Archived, now: int) -> Start | None:
         try:

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from perdure.client.breakers import Breakers
 from perdure.client.checks import CheckRunHandle, Checks, CheckView
 from perdure.client.finding.saved import SavedSearches
+from perdure.client.kinds import Kinds
 from perdure.client.leaders import Leaders
 from perdure.client.operations import OperationHandle, Operations
 from perdure.client.outages import Outages
@@ -67,6 +68,14 @@ class BlockingBreakers(BlockingPart[Breakers]):
     open = blocking(Breakers.open)
     close = blocking(Breakers.close)
     reset = blocking(Breakers.reset)
+
+
+class BlockingKinds(BlockingPart[Kinds]):
+    """What ``kinds`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Kinds`, which block."""
+
+    list = blocking(Kinds.list)
+    limit = blocking(Kinds.limit)
+    unlimit = blocking(Kinds.unlimit)
 
 
 class BlockingOutages(BlockingPart[Outages]):

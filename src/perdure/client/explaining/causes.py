@@ -17,6 +17,7 @@ from perdure.kernel.clock import STEP
 from perdure.kernel.diagnosis import NextMover, awaited_signals, steps_under_way, waits_for_nothing
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import safe_text
+from perdure.kernel.kind import kind_of
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.kernel.quarantine import is_suspect
@@ -208,6 +209,14 @@ def _queue_keeps(evidence: Evidence) -> FoundCause | None:
     return FoundCause(cause, kept[1], row.due_at or evidence.now, tuple(_queue_told(evidence)))
 
 
+def _kind_keeps(evidence: Evidence) -> FoundCause | None:
+    if evidence.mover.who is not NextMover.PLACE:
+        return None
+    row = next(row for row in evidence.queues.queues if kind_of(row) == evidence.row.kind)
+    told = f"the limits of kind {evidence.row.kind} were set by {row.who or 'its workflow'}"
+    return FoundCause(Diagnosis.KIND_FULL, evidence.mover.text, evidence.mover.since, (told,))
+
+
 def _unhosted(evidence: Evidence) -> FoundCause | None:
     """Due, or taken from a lost worker, and no live worker hosts it."""
     row, found = evidence.row, evidence.hosting
@@ -315,8 +324,8 @@ def _waits(evidence: Evidence) -> FoundCause | None:
 
 LOOKS: tuple[CauseLook, ...] = (
     _ended, _stopped_by_error, _held, _of_a_newer_perdure, _unsound, _over_deadline, _hangs, _worker_lost, _queue_keeps,
-    _unhosted, _crashes, _no_progress, _moves, _barred, _retries, _waits_for_nothing, _waits_for_child, _hosts_busy,
-    _clock_jumped, _waits,
+    _kind_keeps, _unhosted, _crashes, _no_progress, _moves, _barred, _retries, _waits_for_nothing, _waits_for_child,
+    _hosts_busy, _clock_jumped, _waits,
 )  # fmt: skip
 """The order matters: what stands earlier explains what stands behind it."""
 
