@@ -53,7 +53,7 @@ class Groups:
         validation.outside_a_turn()
         from perdure.client.kinds import Kinds
 
-        return Kinds(self.store)
+        return Kinds(self.store, self._client.registry)
 
     @cached_property
     def recovery(self) -> Recovery:

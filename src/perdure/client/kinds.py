@@ -6,6 +6,7 @@ import builtins
 from dataclasses import dataclass
 from datetime import datetime
 
+from perdure.authoring.registry import Registry
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
@@ -50,8 +51,9 @@ class KindView:
 class Kinds:
     """The verbs on kinds with limits, as in ``engine.kinds.list()``; a change is recorded with who, why and origin."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, registry: Registry) -> None:
         self.store = store
+        self.registry = registry
         self._declared: dict[str, Limits] = {}
 
     async def limit(
@@ -93,6 +95,7 @@ class Kinds:
         def change(old: Queue, _sender: Sender) -> Queue:
             return unlimited(old) if limits is None else limits.row(old)
 
+        self.registry.note_limits(kind)  # also if the limits are taken away: one that is claimed is right at any time
         row = await changed(self.store, KIND_MARK + kind, change, sender)
         loads, depths = await self.store.records(Load), await self.store.records(QueueDepth)
         return _view(row, loads, depths, await self.store.now())

@@ -137,4 +137,4 @@ def waits(process: Process, rows: Sequence[Queue], loads: Sequence[Load], now: i
         return f"{told} ({running:,} of {row.concurrency:,} run)"
     if pace(row, now) == 0:
         return f"{told} ({row.rate:,} have started in {row.per / 1_000_000:g} s)"
-    return told
+    return None
