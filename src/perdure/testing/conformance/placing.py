@@ -276,6 +276,15 @@ class Placing(Crowded):
         seized = only((await trial.claim(trial.ids.new_id(), only=row.id, seize=True)).claimed).process
         assert (seized.id, seized.share) == (row.id, None)
 
+    async def test_a_suspect_waits_for_its_quarantine_and_not_for_a_place(self, trial: Trial) -> None:
+        worker, alone = await trial.worker(), await trial.worker("alone")
+        await self._limit_kind(trial, concurrency=1)
+        await self._started(trial, 1)
+        assert len(await self._taken(trial, worker)) == 1
+        [suspect] = await self._started(trial, 1, deaths=2)
+        assert await self._taken(trial, worker) == []
+        assert only((await trial.claim(alone, alone=True)).claimed).process.id == suspect.id
+
     async def test_places_and_those_who_wait_for_one_are_counted(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit_kind(trial, concurrency=2)

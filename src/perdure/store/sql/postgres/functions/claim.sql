@@ -112,7 +112,7 @@ BEGIN
                 AND (p.owner IS NULL OR (p.due_at <= t AND NOT perdure.recovery_paused()))
                 AND (p.deaths >= 2) = alone
                 AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
-                AND (limited IS NULL OR p.owner IS NOT NULL OR p.share = ' place' OR p.kind <> ALL (limited))
+                AND (limited IS NULL OR alone OR p.owner IS NOT NULL OR p.share = ' place' OR p.kind <> ALL (limited))
               LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS l;
         IF limited IS NOT NULL AND lapsed IS NULL AND most > 0 THEN
             SELECT a.ids INTO chosen
