@@ -46,6 +46,7 @@ ALLOWED |= {
     for group in (
         *(
             "queues",
+            "kinds",
             "recovery",
             "breakers",
             "outages",

@@ -79,7 +79,6 @@ class Workflow(Startable[P, R]):
         idle: Duration | None = None,
         schedule: Schedule | None = None,
         retry: Retry | None = None,
-        limits: Limits | None = None,
     ) -> None:
         self.function = plain_function(function, "workflow")
         self.name = name_of(self.function, name, "workflow")
@@ -90,9 +89,6 @@ class Workflow(Startable[P, R]):
         if schedule is not None:
             _check_schedule(self, schedule)
         self.retry = None if retry is None else of_a_workflow(retry, f"{self}")
-        if limits is not None and not isinstance(limits, Limits):
-            raise DefinitionError(f"{self} has limits={limits!r:.100}. Write limits=Limits(running=10).")
-        self.limits = limits
         update_wrapper(self, self.function)
         self._define(version or (origin_of(self.function) if name is None else ""), deadline, idle)
 
@@ -110,6 +106,13 @@ class Workflow(Startable[P, R]):
         self.former = _former(self)
         DEFINED.pop((self.name, self.version), None)
         DEFINED[self.name, self.version] = self
+
+    def limit(self, limits: Limits) -> Workflow[P, R]:
+        """Declare how many of its processes run at once, and start in a time; raises DefinitionError."""
+        if not isinstance(limits, Limits):
+            raise DefinitionError(f"{self} has limits={limits!r:.100}. Write limits=Limits(running=10).")
+        self.limits = limits
+        return self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call the function itself: in a workflow as a part of it, elsewhere (in a unit test) as it is."""
@@ -156,7 +159,7 @@ def workflow(
     retry: Retry | None = None,
     limits: Limits | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
-def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+def workflow(function: Callable[..., Any] | None = None, /, limits: Limits | None = None, **settings: Any) -> Any:
     """Mark an ``async def`` as a workflow, whose calls can be started as durable processes; raises DefinitionError.
 
     With a ``schedule`` the workers that host it start it again and again, as
@@ -170,7 +173,9 @@ def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> 
     """
     if function is not None:
         return Workflow(function)
-    return lambda decorated: Workflow(decorated, **settings)
+    if limits is None:
+        return lambda decorated: Workflow(decorated, **settings)
+    return lambda decorated: Workflow(decorated, **settings).limit(limits)
 
 
 def _check_schedule(workflow: Workflow[Any, Any], schedule: Any) -> None:

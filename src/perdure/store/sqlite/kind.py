@@ -21,8 +21,7 @@ from perdure.store.sqlite.queue import QueueLevel
 from perdure.store.sqlite.text import listed
 from perdure.store.sqlite.writer import Transaction
 
-Head: TypeAlias = tuple[int, int, int | None, int | None]
-"""A hosted pair by its place, a priority, and the earliest due time, plain and suspect."""
+_Head: TypeAlias = tuple[int, int, int | None, int | None]
 
 
 class KindPart(Struct):
@@ -84,7 +83,7 @@ def admit_one(connection: Connection, process: Process, now: int) -> bool:
     return True
 
 
-def suspects_of(parts: Sequence[KindPart], claim: Claim, heads: Sequence[Head]) -> list[Head]:
+def suspects_of(parts: Sequence[KindPart], claim: Claim, heads: Sequence[_Head]) -> list[_Head]:
     """The earliest due times without those that the parts tell: of their kinds only suspects are left."""
     kinds = {rules.kind_of(part.row) for part in parts}
     return [
