@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from perdure.client.breakers import Breakers
 from perdure.client.checks import CheckRunHandle, Checks, CheckView
 from perdure.client.finding.saved import SavedSearches
-from perdure.client.kinds import Kinds
+from perdure.client.kinds import LimitedKinds
 from perdure.client.leaders import Leaders
 from perdure.client.operations import OperationHandle, Operations
 from perdure.client.outages import Outages
@@ -70,12 +70,12 @@ class BlockingBreakers(BlockingPart[Breakers]):
     reset = blocking(Breakers.reset)
 
 
-class BlockingKinds(BlockingPart[Kinds]):
-    """What ``kinds`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`Kinds`, which block."""
+class BlockingKinds(BlockingPart[LimitedKinds]):
+    """What ``kinds`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`LimitedKinds`, which block."""
 
-    list = blocking(Kinds.list)
-    limit = blocking(Kinds.limit)
-    unlimit = blocking(Kinds.unlimit)
+    list = blocking(LimitedKinds.list)
+    limit = blocking(LimitedKinds.limit)
+    unlimit = blocking(LimitedKinds.unlimit)
 
 
 class BlockingOutages(BlockingPart[Outages]):

@@ -48,7 +48,7 @@ class KindView:
     origin: str
 
 
-class Kinds:
+class LimitedKinds:
     """The verbs on kinds with limits, as in ``engine.kinds.list()``; a change is recorded with who, why and origin."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
