@@ -11,6 +11,7 @@ from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Url, Who, Why, connec
 from perdure.cli.rows import Rows
 from perdure.client.kinds import KindView
 from perdure.engine import Engine
+from perdure.errors import DefinitionError, InvalidInput
 from perdure.kernel.kind import Limits
 
 kind = App(name="kind", help="Show and limit kinds of processes.", help_format="plaintext")
@@ -53,7 +54,10 @@ async def limit(
     per
         The time for --starts: 1s, 15m, 2h.
     """
-    limits = Limits(running=running, starts=starts, per=None if per is None else text.seconds_of(per))
+    try:
+        limits = Limits(running=running, starts=starts, per=None if per is None else text.seconds_of(per))
+    except DefinitionError as error:
+        raise InvalidInput(str(error)) from None
     async with connected(url) as engine:
         seen = await engine.kinds.limit(name, limits, who=who or user(), why=why, origin=ORIGIN)
         await _show(engine, [seen], json=json)
