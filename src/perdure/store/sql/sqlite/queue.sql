@@ -120,8 +120,12 @@ SELECT json_group_array(json_array(name, share, cost, tasks)) FROM (
     FROM process INDEXED BY process_running
     WHERE kind < 'A' AND kind >= '@' AND owner IS NOT NULL GROUP BY kind, share, coalesce(cost, 1)
     UNION ALL
-    SELECT ' kind ' || kind, NULL, 1, count(*) FROM process INDEXED BY process_place
-    WHERE share = ' place' AND due_at IS NOT NULL GROUP BY kind
+    SELECT name, NULL, 1, tasks FROM (
+        SELECT name, (
+            SELECT count(*) FROM process INDEXED BY process_place
+            WHERE kind = substr(queue.name, 7) AND share = ' place' AND due_at IS NOT NULL
+        ) AS tasks FROM queue WHERE name > ' kind ' AND name < ' kind!'
+    ) WHERE tasks > 0
     ORDER BY 1, 2, 3
 )
 

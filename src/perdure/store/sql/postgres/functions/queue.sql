@@ -66,8 +66,9 @@ BEGIN
     WHERE p.kind < 'A' AND p.kind >= '@' AND p.owner IS NOT NULL
     GROUP BY p.kind, p.share, coalesce(p.cost, 1)
     UNION ALL
-    SELECT ' kind ' || p.kind, NULL, 1, count(*)::int
-    FROM perdure.process p WHERE p.share = ' place' AND p.due_at IS NOT NULL GROUP BY p.kind
+    SELECT q.name, NULL, 1, k.places::int
+    FROM perdure.queue q CROSS JOIN LATERAL perdure.kind_places(substr(q.name, 7)) AS k(places)
+    WHERE q.name > ' kind ' AND q.name < ' kind!' AND k.places > 0
     ORDER BY 1, 2 NULLS FIRST, 3;
 END
 $$;
