@@ -27,6 +27,7 @@ from perdure.errors import (
     StepError,
 )
 from perdure.kernel.breaker import Breaker
+from perdure.kernel.kind import Limits
 from perdure.kernel.policy import Policy
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
@@ -58,6 +59,7 @@ __all__ = [
     "Call",
     "Engine",
     "Handle",
+    "Limits",
     "NamedWorkflow",
     "Notice",
     "PerdureError",

@@ -121,9 +121,9 @@ class Engine(Client):
         self._time = StoreTime(self.machine)
         self.committer = self._monitor.committer(store, self._time, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
-        self.tracer = self._monitor.traces
+        self.tracer, self.declares, self._work = self._monitor.traces, work, work
         self.worker: Worker | None = None
-        self._work, self._alone, self._migrate = work, alone, work if migrate is None else migrate
+        self._alone, self._migrate = alone, work if migrate is None else migrate
         self._observes = _observes(recovery)
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
@@ -169,6 +169,9 @@ class Engine(Client):
             worker = self._made()
             if self._observes and not self._alone:
                 await self._observe()
+            for workflow in list(self.registry.kinds.values()):
+                if workflow.limits is not None:
+                    await self.kinds.declare(workflow)
             self.worker = worker
             await self.worker.start()
             self._monitor.follow(self.worker)

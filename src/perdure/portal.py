@@ -23,6 +23,7 @@ from perdure.client.blocking import (
     BlockingBreakers,
     BlockingChecks,
     BlockingEventStreams,
+    BlockingKinds,
     BlockingLeaders,
     BlockingOperations,
     BlockingOutages,
@@ -231,6 +232,7 @@ class BlockingEngine:
         self._engine: Engine | None = None
         self._ended: Future[None] | None = None
         self.queues = BlockingQueues(self, lambda engine: engine.queues)
+        self.kinds = BlockingKinds(self, lambda engine: engine.kinds)
         self.schedules = BlockingSchedules(self)
         self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
         self.breakers = BlockingBreakers(self, lambda engine: engine.breakers)

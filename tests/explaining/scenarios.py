@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from perdure import Engine, WorkerOptions, limits, receive, workflow
+from perdure import Engine, Limits, WorkerOptions, limits, receive, workflow
 from perdure.client.explaining.diagnosis import Diagnosis
 from perdure.clock import SECOND
 from perdure.kernel.process import Process, Status
@@ -187,6 +187,16 @@ async def queue_full(place: Place) -> Told:
     await at_rest(engine, handle.id, "task at_the_till")
     [second] = [task.id for task in await engine.list(where="queue = till") if task.id != first]
     return engine, second
+
+
+@of(Diagnosis.KIND_FULL)
+async def kind_full(place: Place) -> Told:
+    engine, _ = await place.worker()
+    await engine.kinds.limit("queued", Limits(running=1), who="ana")
+    await engine.start(queued, "A")
+    second = await engine.start(queued, "B")
+    await until(lambda: engine.worker and engine.worker.scheduler.instances)
+    return engine, second.id
 
 
 @of(Diagnosis.HOSTS_BUSY)

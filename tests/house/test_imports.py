@@ -48,6 +48,7 @@ ALLOWED |= {
     for group in (
         *(
             "queues",
+            "kinds",
             "recovery",
             "breakers",
             "outages",

@@ -33,7 +33,8 @@ class Registry:
     """The workflows known here. ``kinds`` holds them by name, ``sources`` the modules and files that define them.
 
     Of several versions of one workflow ``kinds`` has the one defined last, which starts processes; ``versions`` has
-    all. ``queues`` holds the work of each queue served here, by the kind of its tasks.
+    all. ``queues`` holds the work of each queue served here, by the kind of its tasks. ``limited`` says that one of
+    these has a limit of its own, or that there are ``limited_kinds``, of which it is known here that they have limits.
     """
 
     def __init__(self, *members: Workflow[Any, Any] | ModuleType | str) -> None:
@@ -41,6 +42,8 @@ class Registry:
         self.versions: dict[tuple[str, str], Workflow[Any, Any]] = {}
         self.queues: dict[str, QueueWork] = {}
         self.labels: tuple[str, ...] = ()
+        self.limited_kinds: set[str] = set()
+        self.limited = False
         self._queued: dict[str, Any] = {}
         self.sources: list[str] = []
         self._implied: set[tuple[str, str]] = set()
@@ -72,10 +75,10 @@ class Registry:
         origins = {pair: place for pair, place in places.items() if place not in ("", pair[1])}
         return Offer(frozenset(self.hosted), codes, schema, origins)
 
-    @property
-    def limited(self) -> bool:
-        """Whether a queue served here has a limit of its own."""
-        return any(queue.at_most is not None for queue in self.queues.values())
+    def note_limits(self, kind: str) -> None:
+        """Remember that a kind has limits: no worker begins a process of it before the store gives it a place."""
+        self.limited_kinds.add(kind)
+        self.limited = True
 
     def serve(self, queue: str, at_most: int | None = None) -> QueueWork:
         """Run the steps that wait in this queue, so many at once. Their code must be imported. Raises InvalidKey."""
@@ -85,6 +88,7 @@ class Registry:
         kind = queue_kind(name)
         work = self.queues.get(kind) or self.queues.setdefault(kind, QueueWork(name, self._queued))
         work.at_most = at_most or work.at_most
+        self.limited = self.limited or work.at_most is not None
         return work
 
     def serve_only(self, queues: Iterable[str] | Mapping[str, int | None] | None, labels: Iterable[str] = ()) -> None:
@@ -95,6 +99,7 @@ class Registry:
         self.labels = tuple(check_name(label, "a label") for label in labels)
         if queues is not None:
             self.queues = {}
+            self.limited = bool(self.limited_kinds)
             for queue in queues:
                 self.serve(queue, queues[queue] if isinstance(queues, Mapping) else None)
 
@@ -224,6 +229,8 @@ class Registry:
         self._implied.discard(pair)
         workflow.check()  # again: functions defined below it are known now
         self.versions[pair] = workflow
+        if workflow.limits is not None:
+            self.note_limits(workflow.name)
         newest = self.kinds.get(workflow.name)
         if newest is None or newest is known or newest.number < workflow.number:
             self.kinds[workflow.name] = workflow

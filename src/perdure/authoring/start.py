@@ -114,6 +114,8 @@ class NamedWorkflow(Startable[..., Any]):
     """
 
     deadline: float | None = None
+    limits: None = None
+    """Those of its workflow are declared by the workers that host it."""
 
     def __init__(self, name: str, *, version: str | None = None) -> None:
         self.name = check_name(name, "the name of a workflow")

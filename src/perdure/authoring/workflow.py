@@ -19,6 +19,7 @@ from perdure.errors import DefinitionError, InvalidInput, InvalidKey
 from perdure.kernel.call_shape import CallShape
 from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
+from perdure.kernel.kind import Limits
 from perdure.kernel.names import check_name
 from perdure.kernel.retry import Retry
 from perdure.kernel.workflow_retry import of_a_workflow
@@ -59,6 +60,8 @@ class Workflow(Startable[P, R]):
     """By which a worker that hosts the workflow starts it again and again."""
     retry: Retry | None = None
     """By which a process whose code has failed begins again, in a new run."""
+    limits: Limits | None = None
+    """How many of its processes run at once, and how many start in a time; its workers put them in force."""
     done_in: Mapping[str, Mapping[str, Any]] = {}
     """Of a flow: its states, each with the actions and requests that are done in it, by name."""
     _read: Meanings | None = None
@@ -104,6 +107,13 @@ class Workflow(Startable[P, R]):
         DEFINED.pop((self.name, self.version), None)
         DEFINED[self.name, self.version] = self
 
+    def limit(self, limits: Limits) -> Workflow[P, R]:
+        """Declare how many of its processes run at once, and start in a time; raises DefinitionError."""
+        if not isinstance(limits, Limits):
+            raise DefinitionError(f"{self} has limits={limits!r:.100}. Write limits=Limits(running=10).")
+        self.limits = limits
+        return self
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call the function itself: in a workflow as a part of it, elsewhere (in a unit test) as it is."""
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]
@@ -147,8 +157,9 @@ def workflow(
     idle: Duration | None = None,
     schedule: Schedule | None = None,
     retry: Retry | None = None,
+    limits: Limits | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
-def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+def workflow(function: Callable[..., Any] | None = None, /, limits: Limits | None = None, **settings: Any) -> Any:
     """Mark an ``async def`` as a workflow, whose calls can be started as durable processes; raises DefinitionError.
 
     With a ``schedule`` the workers that host it start it again and again, as
@@ -156,10 +167,15 @@ def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
     With a ``retry`` a process whose code ends with an error begins again, with the same input, in a new run of its own,
     until the attempts are used up; only then it has failed.
+
+    With ``limits`` no more of its processes than that run at once, or start in a time, over all workers: see
+    :class:`Limits`. They are in force once a worker that hosts it has started, unless a person has set others.
     """
     if function is not None:
         return Workflow(function)
-    return lambda decorated: Workflow(decorated, **settings)
+    if limits is None:
+        return lambda decorated: Workflow(decorated, **settings)
+    return lambda decorated: Workflow(decorated, **settings).limit(limits)
 
 
 def _check_schedule(workflow: Workflow[Any, Any], schedule: Any) -> None:

@@ -52,8 +52,8 @@ GROUPS = {
     " adjust.move adjust.set_priority adjust.set_deadline"
     " operation.operation check.check removal.rm removal.key",
     "Running": "worker.worker worker.demo rehearsal.rehearse policy.policy",
-    "Database": "worker.migrate archive.export archive.import_ queue.queue breaker.breaker outage.outage alert.alert"
-    " leader.leader retention.retention schedule.schedule stream.stream database.recovery database.clock",
+    "Database": "worker.migrate archive.export archive.import_ queue.queue kind.kind breaker.breaker outage.outage"
+    " alert.alert leader.leader retention.retention schedule.schedule stream.stream database.recovery database.clock",
     "Program": "app.completion",
 }
 """The commands in groups, each by its file and the name that it has there."""

@@ -24,6 +24,7 @@ from perdure.kernel import archive, child, fork, redaction
 from perdure.kernel.admission import open_children, start_of
 from perdure.kernel.archive import Archived
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.kernel.kind import PLACE, TAKEN_OVER
 from perdure.kernel.names import check_name, id_text
 from perdure.kernel.process import Process
 from perdure.kernel.redaction import Redact
@@ -196,7 +197,7 @@ class _Importer:
         ids = tuple(start.process.id for _, start in starts)
         there = {row.id: row for row in await store.search(Search(ids=ids, limit=len(ids)))} if ids else {}
         fresh = [(one, start) for one, start in starts if self._is_new(one, start, there)]
-        answers = await asyncio.gather(*(asked(self._client.doors.start, start) for _, start in fresh))
+        answers = await asyncio.gather(*(self._stored(start) for _, start in fresh))
         # If we die here these processes are stored: the next import finds them by their ids.
         here = await self._here([start.process.id for _, start in fresh if start.process.key is not None])
         for (one, start), answer in zip(fresh, answers, strict=True):
@@ -210,6 +211,15 @@ class _Importer:
         """Those that are there: while its key is kept, a removed process is answered as if it had been taken."""
         rows = await self._client.store.search(Search(ids=tuple(ids), limit=len(ids))) if ids else ()
         return {row.id for row in rows}
+
+    async def _stored(self, start: Start) -> StartAnswer:
+        """Store one. Where its kind has limits, it comes with its place if it has not ended: it has begun already."""
+        answer: StartAnswer = await asked(self._client.doors.start, start)
+        if answer.verdict is StartVerdict.LIMITED:
+            share = TAKEN_OVER if start.process.final else PLACE
+            placed = replace(start, process=replace(start.process, share=share))
+            answer = await asked(self._client.doors.start, placed)
+        return answer
 
     def _start(self, one: Archived, now: int) -> Start | None:
         try:

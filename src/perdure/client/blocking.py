@@ -11,6 +11,7 @@ from perdure.client.alerting.rules import AlertRules
 from perdure.client.breakers import Breakers
 from perdure.client.checks import CheckRunHandle, Checks, CheckView
 from perdure.client.finding.saved import SavedSearches
+from perdure.client.kinds import LimitedKinds
 from perdure.client.leaders import Leaders
 from perdure.client.operations import OperationHandle, Operations
 from perdure.client.outages import Outages
@@ -69,6 +70,14 @@ class BlockingBreakers(BlockingPart[Breakers]):
     open = blocking(Breakers.open)
     close = blocking(Breakers.close)
     reset = blocking(Breakers.reset)
+
+
+class BlockingKinds(BlockingPart[LimitedKinds]):
+    """What ``kinds`` of a :class:`~perdure.BlockingEngine` gives: the verbs of :class:`LimitedKinds`, which block."""
+
+    list = blocking(LimitedKinds.list)
+    limit = blocking(LimitedKinds.limit)
+    unlimit = blocking(LimitedKinds.unlimit)
 
 
 class BlockingOutages(BlockingPart[Outages]):

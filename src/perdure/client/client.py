@@ -53,13 +53,16 @@ class Client(Explaining, Groups):
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
     The verbs for a single process are methods of its handle; those for schedules, operations, checks, exports and
-    imports, event streams, queues, circuit breakers, outages, saved searches, automatic recovery and the store's clock
-    are methods of ``schedules``, ``operations``, ``checks``, ``archive``, ``streams``, ``queues``, ``breakers``,
-    ``outages``, ``searches``, ``recovery`` and ``clock``.
+    imports, event streams, queues, kinds, circuit breakers, outages, saved searches, automatic recovery and the store's
+    clock are methods of ``schedules``, ``operations``, ``checks``, ``archive``, ``streams``, ``queues``, ``kinds``,
+    ``breakers``, ``outages``, ``searches``, ``recovery`` and ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
     """
+
+    declares = False
+    """Whether it puts the limits in force that its workflows declare: a program that works does."""
 
     def __init__(
         self, store: Store, doors: Doors, registry: Registry, machine: Computer, local: LocalWorker | None = None
@@ -240,10 +243,24 @@ class Client(Explaining, Groups):
         eager = None
         if silent and process.due_at is None and isinstance(workflow, Workflow):
             eager = self.local.start(process, workflow, messages)
-        return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
+        if eager is not None:
+            return eager
+        if workflow.limits is not None and self.declares:
+            return asyncio.ensure_future(self._begin_limited(process, workflow, messages))
+        return asked(self.doors.start, Start(process, messages=messages))
+
+    async def _begin_limited(
+        self, process: Process, workflow: Workflow[Any, Any] | NamedWorkflow, messages: tuple[Message, ...] = ()
+    ) -> StartAnswer:
+        """Store a start of a workflow that declares limits, which are in force before any worker can take it."""
+        await self.kinds.declare(workflow)
+        answer: StartAnswer = await asked(self.doors.start, Start(process, messages=messages))
+        return answer
 
     async def _begin_all(self, portion: Sequence[Process], workflow: Workflow[Any, Any]) -> list[StartAnswer]:
         """Start many: what our own worker can run soon waits for a place there, to be claimed would take longer."""
+        if workflow.limits is not None and self.declares:
+            await self.kinds.declare(workflow)
         begun: list[asyncio.Future[StartAnswer]] = []
         waits = True
         for process in portion:

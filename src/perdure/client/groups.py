@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perdure.client.client import Client
     from perdure.client.clock import Timekeeping
     from perdure.client.finding.saved import SavedSearches
+    from perdure.client.kinds import LimitedKinds
     from perdure.client.leaders import Leaders
     from perdure.client.operations import Operations
     from perdure.client.outages import Outages
@@ -46,6 +47,14 @@ class Groups:
         from perdure.client.queues import Queues
 
         return Queues(self.store)
+
+    @cached_property
+    def kinds(self) -> LimitedKinds:
+        """The verbs on kinds with limits."""
+        validation.outside_a_turn()
+        from perdure.client.kinds import LimitedKinds
+
+        return LimitedKinds(self.store, self._client.registry)
 
     @cached_property
     def recovery(self) -> Recovery:

@@ -43,10 +43,11 @@ def reckoned(
     depths: Iterable[QueueDepth], loads: Iterable[Load], workers: Iterable[WorkerRow], now: int
 ) -> list[QueueFigures]:
     """The figures of queues, from what the store has counted."""
-    waiting = {one.name: one for one in depths}
+    waiting = {one.name: one for one in depths if not one.name.startswith(" ")}  # a kind is no queue
     running: dict[str, int] = {}
     for load in loads:
-        running[load.name] = running.get(load.name, 0) + load.tasks
+        if not load.name.startswith(" "):
+            running[load.name] = running.get(load.name, 0) + load.tasks
     serving: dict[str, list[WorkerRow]] = {}
     for worker in workers:
         for name in served(worker):

@@ -21,7 +21,7 @@ from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.names import check_name
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Status
-from perdure.kernel.queue import SWITCH, Load, Queue
+from perdure.kernel.queue import Load, Queue
 from perdure.kernel.transition import Sender
 from perdure.store.base import Search, Store
 
@@ -112,7 +112,7 @@ class Queues:
 
         ``unpolled`` leaves out all but those in which steps wait that no live worker serves.
         """
-        queues = {queue.name: queue for queue in await self.store.records(Queue) if queue.name != SWITCH}
+        queues = {queue.name: queue for queue in await self.store.records(Queue) if not queue.name.startswith(" ")}
         unfinished = await self.store.count(Search(statuses=(Status.RUNNING,), tasks=True))
         counts = {kind.removeprefix(QUEUE_MARK): number for kind, _, number in unfinished if is_task(kind)}
         loads = await self.store.records(Load)

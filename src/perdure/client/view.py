@@ -14,6 +14,7 @@ from perdure.kernel.checkpoint import shown
 from perdure.kernel.child import is_task
 from perdure.kernel.diagnosis import NO_QUEUES, NextMover, Workers, next_mover
 from perdure.kernel.failure import Failure
+from perdure.kernel.kind import PLACE
 from perdure.kernel.names import id_text
 from perdure.kernel.note import Note
 from perdure.kernel.notice import ATTRIBUTE, address
@@ -124,11 +125,12 @@ async def known_workers(store: Store) -> Workers:
 
 
 async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
-    """What tells why some of these processes wait: queues and loads, if a task among them does, circuits, outages."""
+    """What tells why some of these processes wait: limits of queues and kinds, with their loads, circuits, outages."""
     resting = [row for row in rows if row.status is Status.RUNNING and row.owner is None]
     barred = any(BREAKER_MARK in (row.awaiting or "") for row in resting)
     circuits = tuple(await store.records(Circuit)) if barred else ()
-    queues = tuple(await store.records(Queue)) if any(is_task(row.kind) for row in resting) else ()
+    kept = any(is_task(row.kind) or (row.share != PLACE and not row.reminder) for row in resting)
+    queues = tuple(await store.records(Queue)) if kept else ()
     loads = tuple(await store.records(Load)) if queues else ()
     notes = await store.records(Note) if any(not row.reminder for row in resting) else ()
     outages = {note.name.removeprefix(PREFIX): note.read(OutageState) for note in notes if note.name.startswith(PREFIX)}

@@ -109,7 +109,8 @@ class Start(Struct, frozen=True, gc=False):
 class StartVerdict(StrEnum):
     """``CONFLICT``: the key is taken by another input. ``REFUSED``: the starting incarnation was ended.
 
-    ``BUSY``: nothing was stored yet; the runtime tries again by itself.
+    ``BUSY``: nothing was stored yet; the runtime tries again by itself. ``LIMITED``: its kind has limits, so no first
+    turn of it may be run before it has a place; nothing was stored.
     """
 
     CREATED = "created"
@@ -117,6 +118,7 @@ class StartVerdict(StrEnum):
     CONFLICT = "conflict"
     REFUSED = "refused"
     BUSY = "busy"
+    LIMITED = "limited"
 
 
 CREATED = StartVerdict.CREATED

@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from perdure.errors import PerdureError
-from perdure.kernel import hosting
+from perdure.kernel import hosting, kind
 from perdure.kernel.advice import advice
 from perdure.kernel.breaker import BREAKER_MARK
 from perdure.kernel.failure import Failure
@@ -40,6 +40,8 @@ class NextMover(StrEnum):
     """A queued step, which a worker of its queue runs."""
     CHILD = "child"
     """A child process, by its end."""
+    PLACE = "place"
+    """A place among the processes of its kind, which has limits."""
     BREAKER = "breaker"
     """A circuit breaker, once it lets attempts through."""
     OUTAGE = "outage"
@@ -141,6 +143,8 @@ def _due(process: Process, now: int, due_at: int, workers: Workers, queues: Queu
     """Who takes a process that is due and that nobody holds."""
     if kept := queues.of(process, now):
         return Mover(NextMover(kept[0]), kept[1], due_at)
+    if place := kind.waits(process, queues.queues, queues.loads, now):
+        return Mover(NextMover.PLACE, place, due_at)
     found = hosting.hosting(process.kind, process.code, workers.values(), now)
     wanted = hosting.wanted(process.kind, process.code)
     if not found.alive:

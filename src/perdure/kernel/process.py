@@ -52,7 +52,8 @@ class Process(Struct, frozen=True, gc=False):
     takes such a row; a message to a running one clears it and makes the row due now.
     ``deaths`` counts the deaths of its worker while that held others too, ``alone_deaths`` those while it ran alone.
     Below zero, ``alone_deaths`` is its company: so many suspects may run together, until it has to run alone.
-    ``share`` and ``cost`` are for tasks: on whose account a task runs in its queue, how much of the limits it takes.
+    ``share`` and ``cost`` are for tasks: on whose account a task runs in its queue, how much of the limits it takes. Of
+    a process whose kind has limits, ``share`` says that it has a place among the processes of its kind.
     """
 
     id: bytes

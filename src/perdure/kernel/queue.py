@@ -164,7 +164,10 @@ def choice(
 
 
 class Load(Struct, frozen=True, gc=False):
-    """How many tasks of one queue, share and cost workers hold; it is not stored but counted."""
+    """How many tasks of one queue, share and cost workers hold; it is not stored but counted.
+
+    Of a kind with limits (the name is that of its row) they are those of its processes that have a place.
+    """
 
     name: str
     share: str | None
@@ -175,7 +178,8 @@ class Load(Struct, frozen=True, gc=False):
 class QueueDepth(Struct, frozen=True, gc=False):
     """How many tasks of a queue no worker holds, and how many of these are not due yet; it is not stored but counted.
 
-    ``due_at`` is the earliest time at which one of them was or will be due. More than 100,000 are not counted.
+    ``due_at`` is the earliest time at which one of them was or will be due. More than 100,000 are not counted. Of a
+    kind with limits (the name is that of its row) these are the due processes that wait for a place.
     """
 
     name: str

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.authoring.workflow import Workflow
 from perdure.errors import StoreError
-from perdure.kernel.commit import CREATED, STILL_BUSY, Commit, Start, StartAnswer
+from perdure.kernel.commit import CREATED, STILL_BUSY, Commit, Start, StartAnswer, StartVerdict
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
 from perdure.logs import logger
@@ -87,17 +87,22 @@ class EagerStart:
 
     def _stored(self, instance: Instance, commit: Commit, answer: StartAnswer | StoreError) -> None:
         scheduler = self.scheduler
-        self._tell(instance, answer)
         counters = scheduler.parts.telemetry.counters
         if isinstance(answer, StartAnswer) and answer.verdict is CREATED:
+            self._tell(instance, answer)
             counters["starts"] += 1
             counters["turns"] += 1
             scheduler.instances[instance.process.id] = instance
             instance.committed(commit.after, scheduler.parts.committer.sent + scheduler.lease_seconds)
             if commit.after.owner is None or not release.lapsed(scheduler, instance):
                 scheduler.applied(instance, commit, answer.inbox)
+        elif isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.LIMITED:
+            # A person has limited its kind meanwhile: what the turn did in memory is void, and it waits for a place.
+            scheduler.parts.registry.note_limits(instance.process.kind)
+            self._start_plain(instance, self.starting[instance.process.id][1])
         else:
             # Another process has the key, or nothing could be stored: what the turn did in memory is void.
+            self._tell(instance, answer)
             instance.drop()
             if isinstance(answer, StartAnswer):
                 counters["starts_existing"] += 1

@@ -145,10 +145,13 @@ class Worker:
         return len(self.scheduler.instances) + len(self.scheduler.starting)
 
     def takes(self, kind: str) -> bool:
-        """Whether this worker would start a process of that kind as its own: it has room, and stays."""
+        """Whether this worker would start a process of that kind as its own: it has room, and stays.
+
+        A process of a kind with limits is claimed, once it has a place among the processes of its kind.
+        """
         scheduler = self.scheduler
         held = len(scheduler.instances) + len(scheduler.starting)
-        if scheduler.draining or held >= self.options.in_flight or self.alone:
+        if scheduler.draining or held >= self.options.in_flight or self.alone or kind in self.registry.limited_kinds:
             return False
         shortages = self.shortages
         if not shortages.active:
@@ -161,6 +164,8 @@ class Worker:
         Many that are started at once wait for that as long as it goes quickly: it saves each of them a claim. Other
         workers, if there are any, claim them at once instead.
         """
+        if kind in self.registry.limited_kinds:
+            return False
         return await self.room.found(self._alone_at_work) and self.takes(kind)
 
     def _alone_at_work(self) -> bool:

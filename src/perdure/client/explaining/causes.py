@@ -9,14 +9,26 @@ from msgspec import Struct
 from perdure import limits
 from perdure.client.explaining.diagnosis import Diagnosis
 from perdure.client.explaining.evidence import HOSTS, Evidence, called
-from perdure.client.view import instant
+from perdure.client.explaining.wording import (
+    alike_told,
+    attempt_told,
+    deaths_told,
+    is_due,
+    is_lost,
+    owner_name,
+    queue_told,
+    recovery_paused,
+    steps_told,
+    time_text,
+)
 from perdure.clock import SECOND, microseconds
 from perdure.kernel import hosting
-from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.child import is_task
 from perdure.kernel.clock import STEP
-from perdure.kernel.diagnosis import NextMover, awaited_signals, steps_under_way, waits_for_nothing
+from perdure.kernel.diagnosis import NextMover, awaited_signals, waits_for_nothing
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import safe_text
+from perdure.kernel.kind import kind_of
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.kernel.quarantine import is_suspect
@@ -76,7 +88,7 @@ def _stopped_by_error(evidence: Evidence) -> FoundCause | None:
     cause = _BROKEN.get(failure.type) if row.status is Status.BROKEN or failure.type == OVERDUE else None
     what = f"it {'has failed' if row.final else 'is broken'}: {failure.type}: {failure.message}".rstrip(": ")
     why = safe_text(what, TEXT_BYTES)
-    told = [*_alike(evidence), *_deaths(evidence)]
+    told = [*alike_told(evidence), *deaths_told(evidence)]
     if failure.trace and cause is Diagnosis.HANGS_ITS_WORKER:
         told.append(f"the stack at that time:\n{failure.trace.rstrip()}")
     if cause is None:
@@ -122,7 +134,7 @@ def _over_deadline(evidence: Evidence) -> FoundCause | None:
     row = evidence.row
     if row.final or row.deadline is None or row.deadline > evidence.now:
         return None
-    paused = _paused(evidence)
+    paused = recovery_paused(evidence)
     alive = sum(hosting.lives(worker, evidence.now) for worker in evidence.workers.values())
     told = paused or (f"{alive:,} live workers look for such processes" if alive else "no worker lives to end it")
     return FoundCause(
@@ -146,7 +158,7 @@ def _hangs(evidence: Evidence) -> FoundCause | None:
     last = hung[-1][1]
     why = f"{last.get('where')} has blocked the event loop of its worker {len(hung)} times"
     return FoundCause(
-        Diagnosis.HANGS_ITS_WORKER, why, hung[0][0].at, (*_deaths(evidence), f"the stack:\n{last.get('stack')}")
+        Diagnosis.HANGS_ITS_WORKER, why, hung[0][0].at, (*deaths_told(evidence), f"the stack:\n{last.get('stack')}")
     )
 
 
@@ -155,13 +167,13 @@ def _worker_lost(evidence: Evidence) -> FoundCause | None:
     if row.owner is None:
         return None
     name = id_text(row.owner) if owner is None else owner.name
-    if not _is_lost(evidence):
+    if not is_lost(evidence):
         return None
     gone = "" if owner is None else hosting.gone(owner, evidence.now)
     since = row.changed_at if owner is None else owner.ended_at or owner.due_at or row.changed_at
     why = f"its worker {name} {gone or 'has let the lease lapse'}"
-    told = [what for what in [_under_way(evidence)] if what]
-    if paused := _paused(evidence):
+    told = [what for what in [steps_told(evidence)] if what]
+    if paused := recovery_paused(evidence):
         return FoundCause(Diagnosis.RECOVERY_PAUSED, f"{why}, and automatic recovery is paused", since, (paused, *told))
     if not evidence.hosting.alive:
         return None  # who takes it over is missing: that is the cause
@@ -176,23 +188,23 @@ def _crashes(evidence: Evidence) -> FoundCause | None:
     first = evidence.revivals()
     since = first[0][0].at if first else row.changed_at
     why = f"workers died {deaths} times while they held it, so it runs in quarantine"
-    return FoundCause(Diagnosis.CRASHES_ITS_WORKER, why, since, tuple(_deaths(evidence)))
+    return FoundCause(Diagnosis.CRASHES_ITS_WORKER, why, since, tuple(deaths_told(evidence)))
 
 
 def _no_progress(evidence: Evidence) -> FoundCause | None:
     row = evidence.row
     if row.owner is None or evidence.now - row.changed_at < microseconds(limits.NO_PROGRESS_SECONDS):
         return None
-    why = f"worker {_owner_name(evidence)} is alive and holds it, and nothing has been recorded for long"
+    why = f"worker {owner_name(evidence)} is alive and holds it, and nothing has been recorded for long"
     return FoundCause(
-        Diagnosis.NO_PROGRESS, why, row.changed_at, tuple(what for what in [_under_way(evidence)] if what)
+        Diagnosis.NO_PROGRESS, why, row.changed_at, tuple(what for what in [steps_told(evidence)] if what)
     )
 
 
 def _moves(evidence: Evidence) -> FoundCause | None:
     row = evidence.row
     if row.owner is not None:
-        return FoundCause(Diagnosis.MOVES, evidence.mover.text, evidence.mover.since, tuple(_tried(evidence)))
+        return FoundCause(Diagnosis.MOVES, evidence.mover.text, evidence.mover.since, tuple(attempt_told(evidence)))
     return None
 
 
@@ -201,22 +213,30 @@ def _moves(evidence: Evidence) -> FoundCause | None:
 
 def _queue_keeps(evidence: Evidence) -> FoundCause | None:
     row = evidence.row
-    if not _is_due(evidence) or (kept := evidence.queues.of(row, evidence.now)) is None:
+    if not is_due(evidence) or (kept := evidence.queues.of(row, evidence.now)) is None:
         return None
     blocked = kept[0] == NextMover.PERSON
     cause = Diagnosis.QUEUE_BLOCKED if blocked else Diagnosis.QUEUE_FULL
-    return FoundCause(cause, kept[1], row.due_at or evidence.now, tuple(_queue_told(evidence)))
+    return FoundCause(cause, kept[1], row.due_at or evidence.now, tuple(queue_told(evidence)))
+
+
+def _kind_keeps(evidence: Evidence) -> FoundCause | None:
+    if evidence.mover.who is not NextMover.PLACE:
+        return None
+    row = next(row for row in evidence.queues.queues if kind_of(row) == evidence.row.kind)
+    told = f"the limits of kind {evidence.row.kind} were set by {row.who or 'its workflow'}"
+    return FoundCause(Diagnosis.KIND_FULL, evidence.mover.text, evidence.mover.since, (told,))
 
 
 def _unhosted(evidence: Evidence) -> FoundCause | None:
     """Due, or taken from a lost worker, and no live worker hosts it."""
     row, found = evidence.row, evidence.hosting
-    if not (_is_lost(evidence) or _is_due(evidence)) or found.alive:
+    if not (is_lost(evidence) or is_due(evidence)) or found.alive:
         return None
     wanted = hosting.wanted(row.kind, row.code)
     told = [f"no worker is remembered that {wanted} (ended ones are, for a day)"]
     if found.last is not None:
-        told = [f"the last worker that {wanted} was there until {_time(found.last)}"]
+        told = [f"the last worker that {wanted} was there until {time_text(found.last)}"]
     if found.others:
         told.append(
             f"live workers host {', '.join(repr(other) if other else 'no version' for other in sorted(found.others))}"
@@ -239,7 +259,7 @@ def _held_kind(evidence: Evidence) -> FoundCause | None:
 def _hosts_busy(evidence: Evidence) -> FoundCause | None:
     row, found = evidence.row, evidence.hosting
     due_at = row.due_at or evidence.now
-    if not _is_due(evidence) or evidence.now - due_at < microseconds(limits.BUSY_SECONDS):
+    if not is_due(evidence) or evidence.now - due_at < microseconds(limits.BUSY_SECONDS):
         return None
     told = []
     for worker in found.alive[:HOSTS]:
@@ -257,20 +277,20 @@ def _barred(evidence: Evidence) -> FoundCause | None:
     circuit = evidence.queues.barred(evidence.row)
     if circuit is None or evidence.row.owner is not None:
         return None
-    return FoundCause(Diagnosis.DEPENDENCY_DOWN, circuit.text(), circuit.since, tuple(_tried(evidence)))
+    return FoundCause(Diagnosis.DEPENDENCY_DOWN, circuit.text(), circuit.since, tuple(attempt_told(evidence)))
 
 
 def _retries(evidence: Evidence) -> FoundCause | None:
     row, trying = evidence.row, evidence.trying
     waits = any(part.startswith(("step ", "undo ")) for part in (row.awaiting or "").split(", "))
-    if row.owner is not None or row.reminder or trying is None or not waits or _is_due(evidence):
+    if row.owner is not None or row.reminder or trying is None or not waits or is_due(evidence):
         return None
     event, tried = trying
     down = evidence.alike >= ALIKE
     cause = Diagnosis.DEPENDENCY_DOWN if down else Diagnosis.RETRYING
     text = f"{tried.failure.type}: {tried.failure.message}".rstrip(": ")
     why = safe_text(f"step {event.name} has failed, and is tried again: {text}", TEXT_BYTES)
-    return FoundCause(cause, why, tried.since, (*_tried(evidence), *_alike(evidence)))
+    return FoundCause(cause, why, tried.since, (*attempt_told(evidence), *alike_told(evidence)))
 
 
 def _waits_for_nothing(evidence: Evidence) -> FoundCause | None:
@@ -295,14 +315,16 @@ def _waits_for_child(evidence: Evidence) -> FoundCause | None:
 
 def _clock_jumped(evidence: Evidence) -> FoundCause | None:
     row, clock = evidence.row, evidence.clock
-    if row.owner is not None or row.reminder or _is_due(evidence) or evidence.mover.who is not NextMover.TIMER:
+    if row.owner is not None or row.reminder or is_due(evidence) or evidence.mover.who is not NextMover.TIMER:
         return None
     told = []
     if abs(clock.lead) > STEP:
-        since = f" since {_time(clock.lead_since)}" if clock.lead_since else ""
+        since = f" since {time_text(clock.lead_since)}" if clock.lead_since else ""
         told.append(f"the store's time is {clock.lead / SECOND:,.0f} s ahead of its machine's clock{since}")
     if row.changed_at > evidence.now + STEP:
-        told.append(f"it was changed at {_time(row.changed_at)}, which has not come yet: it is {_time(evidence.now)}")
+        told.append(
+            f"it was changed at {time_text(row.changed_at)}, which has not come yet: it is {time_text(evidence.now)}"
+        )
     if not told:
         return None
     why = f"{evidence.mover.text}, and the clock of the store was put back or forward"
@@ -318,83 +340,14 @@ def _waits(evidence: Evidence) -> FoundCause | None:
             (f"nobody has sent {signals} yet; {row.inbox - row.seen:,} other messages are unheard",) if signals else ()
         )
         return FoundCause(Diagnosis.WAITS_FOR_MESSAGE, mover.text, mover.since, told)
-    due = _is_due(evidence)
+    due = is_due(evidence)
     return FoundCause(Diagnosis.MOVES if due else Diagnosis.WAITS_FOR_TIME, mover.text, mover.since)
 
 
 LOOKS: tuple[CauseLook, ...] = (
     _ended, _stopped_by_error, _held, _of_a_newer_perdure, _unsound, _over_deadline, _hangs, _worker_lost, _queue_keeps,
-    _unhosted, _held_kind, _crashes, _no_progress, _moves, _barred, _retries, _waits_for_nothing, _waits_for_child,
+    _kind_keeps, _unhosted, _held_kind, _crashes, _no_progress, _moves, _barred, _retries, _waits_for_nothing,
+    _waits_for_child,
     _hosts_busy, _clock_jumped, _waits,
 )  # fmt: skip
 """The order matters: what stands earlier explains what stands behind it."""
-
-
-# -- words that several use --------------------------------------------------------------------------------------------
-
-
-def _is_due(evidence: Evidence) -> bool:
-    row = evidence.row
-    running = row.status is Status.RUNNING and row.owner is None and not row.reminder
-    return running and (row.due_at or evidence.now) <= evidence.now and evidence.queues.barred(row) is None
-
-
-def _is_lost(evidence: Evidence) -> bool:
-    """Whether the worker that holds it is gone, or has let the lease lapse."""
-    row, owner = evidence.row, evidence.owner
-    if row.owner is None:
-        return False
-    lapsed = row.due_at is not None and row.due_at <= evidence.now
-    return lapsed or (owner is not None and bool(hosting.gone(owner, evidence.now)))
-
-
-def _time(microseconds: int) -> str:
-    at = instant(microseconds)
-    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _owner_name(evidence: Evidence) -> str:
-    return id_text(evidence.row.owner or b"") if evidence.owner is None else evidence.owner.name
-
-
-def _paused(evidence: Evidence) -> str:
-    row = evidence.recovery
-    if row.blocked_at is None:
-        return ""
-    why = row.blocked_why or "(no reason given)"
-    return f"automatic recovery is paused by {row.blocked_by or 'somebody'} because: {why}"
-
-
-def _under_way(evidence: Evidence) -> str:
-    """The steps that ran when the worker told of them last."""
-    steps = steps_under_way(evidence.row)
-    return f"its last heartbeat says that step {', '.join(steps)} runs" if steps else ""
-
-
-def _deaths(evidence: Evidence) -> list[str]:
-    """Every loss of a worker in this run, and which step ran then."""
-    told = []
-    for event, said in evidence.revivals():
-        what = "hung" if "hung" in said else "died" if said.get("died") else "was lost"
-        told.append(f"worker {said.get('worker', 'unknown')} {what} at {_time(event.at)}: {evidence.ran_at(event)}")
-    return told
-
-
-def _tried(evidence: Evidence) -> Iterator[str]:
-    if evidence.trying is not None:
-        event, tried = evidence.trying
-        yield f"attempt {tried.before + tried.attempt} of step {event.name} has failed at {_time(event.at)}"
-
-
-def _alike(evidence: Evidence) -> Iterator[str]:
-    if evidence.alike > 1:
-        many = limits.LIST_ROWS
-        among = f"the newest {many:,}" if evidence.looked_at >= many else f"{evidence.looked_at:,}"
-        print_ = "" if evidence.cause is None else f" (fingerprint {evidence.cause.fingerprint})"
-        yield f"{evidence.alike:,} of {among} such processes of this kind have the same trouble{print_}"
-
-
-def _queue_told(evidence: Evidence) -> Iterator[str]:
-    row, found = evidence.row, evidence.hosting
-    queue = row.kind.removeprefix(QUEUE_MARK)
-    yield f"{len(found.alive):,} live workers serve queue {queue}"

@@ -23,6 +23,7 @@ class Diagnosis(StrEnum):
     QUEUE_NOT_POLLED = "queue_not_polled"
     QUEUE_BLOCKED = "queue_blocked"
     QUEUE_FULL = "queue_full"
+    KIND_FULL = "kind_full"
     HOSTS_BUSY = "hosts_busy"
     RECOVERY_PAUSED = "recovery_paused"
 
@@ -62,6 +63,7 @@ MEANINGS: Mapping[Diagnosis, str] = {
     Diagnosis.QUEUE_NOT_POLLED: "no live worker serves the queue of this queued step",
     Diagnosis.QUEUE_BLOCKED: "a person has blocked its queue",
     Diagnosis.QUEUE_FULL: "the limits of its queue let nothing more begin now",
+    Diagnosis.KIND_FULL: "it waits for a place among processes of its kind, which has limits",
     Diagnosis.HOSTS_BUSY: "live workers host it, and none has taken it although it is due",
     Diagnosis.RECOVERY_PAUSED: "its worker is lost, and a person has paused automatic recovery",
     Diagnosis.WORKER_LOST: "the worker that held it is dead or silent; the next one takes it over",
@@ -92,6 +94,7 @@ GOES_ON = frozenset(
         Diagnosis.RETRYING,
         Diagnosis.WORKER_LOST,
         Diagnosis.QUEUE_FULL,
+        Diagnosis.KIND_FULL,
     }
 )
 """With these it goes on by itself, or by what it waits for. With all others it stands still: somebody should look."""

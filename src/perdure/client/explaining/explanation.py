@@ -105,6 +105,7 @@ _COMES = {
     Diagnosis.NO_HOST_OF_VERSION: "as soon as a worker with that version is started, it is taken",
     Diagnosis.QUEUE_NOT_POLLED: "as soon as a worker that serves the queue is started, it is taken",
     Diagnosis.QUEUE_FULL: "as soon as the limits allow it, a worker takes it",
+    Diagnosis.KIND_FULL: "as soon as a place is free, it is admitted: by priority, and what has been due longest first",
     Diagnosis.HOSTS_BUSY: "as soon as a host has room, it is taken: by priority, and what has been due longest first",
     Diagnosis.WORKER_LOST: "another worker takes it over: at once if the worker has died, else when its lease ends",
     Diagnosis.CRASHES_ITS_WORKER: "it runs in quarantine; if it kills its worker there again, it is parked as broken",

@@ -105,6 +105,8 @@ def _of_cause(evidence: Evidence, reason: FoundCause) -> Iterator[Proposal]:
             yield Proposal(f"perdure queue unblock {queue}", "lets the steps of the queue begin again")
         case Diagnosis.QUEUE_FULL:
             yield Proposal("perdure queue ls", "shows the limits of the queue and what runs in it")
+        case Diagnosis.KIND_FULL:
+            yield Proposal("perdure kind ls", "shows the limits of the kind, how many run and how many wait")
         case Diagnosis.RECOVERY_PAUSED:
             yield Proposal("perdure recovery resume", "lets other workers take over what is lost")
         case Diagnosis.DEPENDENCY_DOWN:

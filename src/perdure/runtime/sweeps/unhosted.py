@@ -1,8 +1,8 @@
 """Sweep: processes due for a minute that no live worker takes. They are only reported, never started a second time.
 
-Those that no live worker hosts are told from those whose hosts are all busy, or whose queue is full or blocked, in
-words and by counters. The first round reports at once how many processes there are, due or not, for whose code no live
-worker exists. It also tells of the names that workflows of several modules share.
+Those that no live worker hosts are told from those whose hosts are all busy, whose queue is full or blocked, or whose
+kind has no place for them, in words and by counters. The first round reports at once how many processes there are, due
+or not, for whose code no live worker exists. It also tells of the names that workflows of several modules share.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from perdure import limits
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.hosting import lives, start_command
+from perdure.kernel.kind import waits
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.soundness import Finding
@@ -86,17 +87,22 @@ async def _hosted(context: SweepContext) -> Counter[Pair]:
 
 
 async def _kept(context: SweepContext, rows: Sequence[Process]) -> dict[str, str]:
-    """The queues that keep their tasks from being taken, each with the reason: it is blocked, or full."""
-    if not any(is_task(row.kind) for row in rows):
+    """The queues and kinds whose limits keep what is due from being taken, each with the reason."""
+    if not rows:
         return {}
-    queues = QueueLoads(tuple(await context.store.records(Queue)), tuple(await context.store.records(Load)))
-    told = {row.kind: queues.of(row, context.time.now()) for row in reversed(rows)}
-    return {kind: why[1] for kind, why in told.items() if why is not None}
+    rules, now = tuple(await context.store.records(Queue)), context.time.now()
+    loads = tuple(await context.store.records(Load)) if rules else ()
+    queues = QueueLoads(rules, loads)
+    told = {row.kind: (queues.of(row, now) or ("", waits(row, rules, loads, now)))[1] for row in reversed(rows)}
+    return {kind: why for kind, why in told.items() if why is not None}
 
 
 def _told(kind: str, code: str, count: str, kept: str | None, hosts: int) -> str:
     """What is due, which worker it waits for, and what to do; ``hosts`` live workers host it."""
     busy = f"the {hosts:,} live workers that {'serve' if is_task(kind) else 'host'} it are all busy; start one more"
+    if kept is not None and not is_task(kind):
+        each = kept.removeprefix("it ")
+        return f"{count} processes of kind {kind!r} have been due for over a minute: each {each}; see `perdure kind ls`"
     if kept is not None:
         return f"{count} steps have been due for over a minute: {kept}; `perdure queue ls` shows its limits"
     if is_task(kind):

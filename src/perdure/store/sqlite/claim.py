@@ -9,21 +9,23 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from perdure.errors import DamagedRecord
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.event import Event
-from perdure.kernel.integrity import lacking, unreadable_claim
-from perdure.kernel.message import LettersWanted, Message
+from perdure.kernel.integrity import unreadable_claim
+from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
 from perdure.kernel.quarantine import together
 from perdure.kernel.stored import Garbled, Types
-from perdure.limits import BATCH_BYTES, SMALL_INBOX_RECORDS, SUSPECT_DEATHS
+from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
 from perdure.store.migrate import ahead
+from perdure.store.sqlite import inbox as sqlite_inbox
+from perdure.store.sqlite import kind as sqlite_kind
 from perdure.store.sqlite import queue as sqlite_queue
 from perdure.store.sqlite import row as sqlite_row
 from perdure.store.sqlite.clock import SqliteClock
 from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.kind import KindPart
 from perdure.store.sqlite.queue import Part
 from perdure.store.sqlite.writer import Transaction
 
@@ -37,7 +39,7 @@ class DueWork(Struct):
     """What a look found.
 
     ``heads`` are (hosted pair, priority, earliest due time plain and suspect); ``lapsed`` are rows
-    with their bytes and deaths alone.
+    with their bytes and deaths alone. ``parts`` are of queues with limits, ``kinds`` of kinds with limits.
     """
 
     now: int
@@ -46,6 +48,7 @@ class DueWork(Struct):
     lapsed: list[tuple[bytes, int, int]]
     alone: bool
     parts: list[Part] = []
+    kinds: list[KindPart] = []
 
     def due(self) -> list[tuple[int, int]]:
         """The (priority, hosted pair) of due rows, in the order in which they are claimed."""
@@ -54,7 +57,12 @@ class DueWork(Struct):
 
     def none(self) -> bool:
         """Whether there is nothing to take."""
-        return not self.alive or not (self.lapsed or self.due() or any(part.taken or part.moved for part in self.parts))
+        return not self.alive or not (
+            self.lapsed
+            or self.due()
+            or any(part.taken or part.moved for part in self.parts)
+            or any(part.taken for part in self.kinds)
+        )
 
     def answer(self, claimed: tuple[Claimed, ...]) -> ClaimAnswer:
         """The answer to a claim that took ``claimed`` and left what is described here."""
@@ -62,6 +70,7 @@ class DueWork(Struct):
             return ClaimAnswer((), self.now, alive=False)
         next_at = [at for _, _, plain, suspect in self.heads if (at := suspect if self.alone else plain) is not None]
         next_at += [part.next_at for part in self.parts if part.next_at is not None]
+        next_at += [part.next_at for part in self.kinds if part.next_at is not None]
         suspects = any(at is not None and at <= self.now for _, _, _, at in self.heads)
         suspects = suspects or any(part.suspects for part in self.parts)
         waiting = any(part.suspects_waiting for part in self.parts)
@@ -71,13 +80,14 @@ class DueWork(Struct):
 def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | None = None) -> DueWork:
     """See what is due for a worker now, or ``at`` a transaction's time; nothing is changed and no lock taken."""
     queues = sqlite_queue.limited(connection, claim)
-    limited = {QUEUE_MARK + queue.name for queue in queues}
+    limited = {QUEUE_MARK + queue.name for queue in queues} if queues else ()
     cells: list[Any] = []
     for n, (kind, code) in enumerate(claim.hosted):
         if kind not in limited:
             cells += (n, kind, code)
     now = clock.now() if at is None else at
     alive = False
+    named = "[]"
     heads: list[tuple[int, int, int | None, int | None]] = []
     lapsed: list[tuple[bytes, int, int]] = []
     for found in connection.ask("look_for_work", 3, cells, now, claim.limit, claim.alone, claim.worker):
@@ -85,8 +95,14 @@ def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | Non
         alive = bool(found[1])
         heads += json.decode(found[2], type=list[tuple[int, int, int | None, int | None]])
         lapsed += [(bytes.fromhex(id), size, mark) for id, size, mark in json.decode(found[3])]
+        named = found[4]
     parts = sqlite_queue.look(connection, claim, queues, now) if queues else []
-    return DueWork(now, alive, heads, lapsed[: claim.limit], claim.alone, parts)
+    work = DueWork(now, alive, heads, lapsed[: claim.limit], claim.alone, parts)
+    if named != "[]" and not claim.alone:
+        taken = len(work.lapsed) + sum(len(part.taken) for part in parts)
+        work.kinds = sqlite_kind.look(connection, claim, json.decode(named), max(claim.limit - taken, 0), now)
+        work.heads = sqlite_kind.suspects_of(work.kinds, claim, heads)
+    return work
 
 
 class TakenRows(Struct):
@@ -121,10 +137,12 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> TakenRow
     else:
         found = look(connection, clock, claim, now)
         sqlite_queue.settle(connection, found.parts, now)
+        sqlite_kind.admit(connection, found.kinds, now)
         rows = _read(connection, _candidates(connection, claim, found))
     rows = sorted(rows[: claim.limit], key=lambda row: row.priority)
-    owners = [row.owner for row in rows]
-    rows = _owned(transaction, claim, rows)
+    former = {row.id: row.owner for row in rows}
+    rows = _owned(transaction, claim, rows) or _placed(transaction, claim, rows)
+    owners = [former[row.id] for row in rows]
     left = DueWork(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim, now)
     return TakenRows(rows, owners, left, _cached(claim, rows))
 
@@ -148,11 +166,15 @@ def _let(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Pr
 
 
 def _owned(transaction: Transaction, claim: Claim, rows: Sequence[Process]) -> list[Process]:
-    """Give rows to the claimant; the answer is the rows as they are then."""
+    """Give rows to the claimant; the answer is the rows as they are then, without those that wait for a place."""
     now = transaction.now
     due_at = now + claim.lease
     if rows:
-        transaction.connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now, now)
+        ids = [row.id for row in rows]
+        common = claim.worker, due_at, now, now, claim.seize
+        if transaction.connection.write("own_processes", 1, ids, *common) != len(ids):
+            ours = {row.id for row in _read(transaction.connection, ids) if row.owner == claim.worker}
+            rows = [row for row in rows if row.id in ours]
     return [
         replace(
             row, token=1 if row.token == LAST_TOKEN else row.token + 1, owner=claim.worker, due_at=due_at,
@@ -162,10 +184,17 @@ def _owned(transaction: Transaction, claim: Claim, rows: Sequence[Process]) -> l
     ]  # fmt: skip
 
 
+def _placed(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Process]:
+    """The one row of a claim by its id that waits for a place among the processes of its kind, if there is room."""
+    placed = [row for row in rows if claim.only and sqlite_kind.admit_one(transaction.connection, row, transaction.now)]
+    return _owned(transaction, claim, _read(transaction.connection, [row.id for row in placed]))
+
+
 def _take_among(transaction: Transaction, claim: Claim) -> TakenRows:
     """Take those of the named rows that are due and free, and look for no others.
 
-    Tasks of a queue that has a row, and so limits, are left to a claim of all: the answer then says that some are due.
+    Tasks of a queue that has a row, and so limits, are left to a claim of all, and so is what waits for a place among
+    the processes of its kind: the answer then says that some are due.
     """
     now = transaction.now
     free = [
@@ -175,10 +204,9 @@ def _take_among(transaction: Transaction, claim: Claim) -> TakenRows:
     ]
     queues = sqlite_queue.limited(transaction.connection, claim) if free else []
     limited = {QUEUE_MARK + queue.name for queue in queues}
-    rows = [row for row in free if row.kind not in limited][: claim.limit]
-    transaction.void = not rows
-    heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(rows) < len(free) else []
-    owned = _owned(transaction, claim, rows)
+    owned = _owned(transaction, claim, [row for row in free if row.kind not in limited][: claim.limit])
+    transaction.void = not owned
+    heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(owned) < len(free) else []
     left = DueWork(now, True, heads, [], False)
     return TakenRows(owned, [None] * len(owned), left, _cached(claim, owned))
 
@@ -198,8 +226,8 @@ def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
     events = _events(packed, taken.rows)
     packed += (inboxes := _packed_messages(connection, taken, events))
     messages = _messages(inboxes, taken.rows)
-    backlog = _backlogged(connection, taken.rows)
-    holes = _lacking(connection, [row.id for row in taken.rows if row.inbox])
+    backlog = sqlite_inbox.backlogged(connection, taken.rows)
+    holes = sqlite_inbox.missing_letters(connection, [row.id for row in taken.rows if row.inbox])
     odd = any(map(sqlite_row.garbled, packed)) or taken.garbled
     answer = taken.left.answer(
         tuple(
@@ -234,6 +262,7 @@ def _candidates(connection: Connection, claim: Claim, work: DueWork) -> list[byt
     Suspects of one group only are taken: of queues with limits, else lapsed ones, else others.
     """
     limited = [task.id for part in work.parts for task in part.taken]
+    limited += [id for part in work.kinds for id in part.taken]
     most = max(claim.limit - len(limited), 0)
     if claim.alone:
         suspects = [] if limited else work.lapsed[:most] or _due(connection, claim, work, most, "take_suspects")
@@ -328,7 +357,7 @@ def _packed_messages(
         if event.message is not None
     ]
     packed = connection.ask("read_unheard", 2, unheard, BATCH_BYTES) if unheard else []
-    for group in _weighed(connection, named):
+    for group in sqlite_inbox.weighed(connection, named):
         packed += connection.ask("read_messages_by_number", 2, group)
     return packed
 
@@ -341,55 +370,3 @@ def _messages(packed: Sequence[tuple[Any, ...]], rows: Sequence[Process]) -> def
         if number <= last[process]:
             messages[process].append(message)
     return messages
-
-
-def _weighed(connection: Connection, named: Sequence[tuple[bytes, int]]) -> Iterator[list[Any]]:
-    """The cells of the messages that events refer to, in groups that one packed answer holds well."""
-    if len(named) <= SMALL_INBOX_RECORDS:
-        if named:
-            yield [cell for pair in named for cell in pair]
-        return
-    group: list[Any] = []
-    total = 0
-    for (found,) in connection.ask("weigh_messages", 2, [cell for pair in named for cell in pair]):
-        for id, number, size in json.decode(found):
-            if group and total + size > BATCH_BYTES:
-                yield group
-                group, total = [], 0
-            group += (bytes.fromhex(id), number)
-            total += size
-    if group:
-        yield group
-
-
-def _backlogged(connection: Connection, rows: Sequence[Process]) -> set[bytes]:
-    """Which of the rows have letters that they have heard and not received."""
-    ids: list[Any] = [row.id for row in rows if row.inbox]
-    if not ids:
-        return set()
-    return {bytes.fromhex(id) for (found,) in connection.ask("find_waiting", 1, ids) for id in json.decode(found)}
-
-
-def _lacking(connection: Connection, processes: Sequence[bytes]) -> dict[bytes, DamagedRecord]:
-    """Of these inboxes, why those cannot be read from which a letter is missing."""
-    if not processes:
-        return {}
-    every = [one for (found,) in connection.ask("find_lacking", 1, [*processes]) for one in json.decode(found)]
-    return {(id := bytes.fromhex(text)): lacking(id, counted, there) for text, counted, there in every}
-
-
-def waiting(connection: Connection, asked: Sequence[LettersWanted]) -> list[Message]:
-    """The letters that were asked for, as many of each as are read at once, of each process by their numbers.
-
-    Raises DamagedRecord if any is missing.
-    """
-    for trouble in _lacking(connection, sorted({one.process for one in asked})).values():
-        raise trouble
-    found: list[Message] = []
-    for one in asked:
-        packed = connection.one(
-            "read_waiting", process=one.process, name=one.name, after=one.after, seen=one.seen, upto=one.upto,
-            most=one.most, bytes=BATCH_BYTES,
-        )  # fmt: skip
-        found += sqlite_row.messages(packed)
-    return sorted(found, key=lambda message: (message.process, message.number))

@@ -7,10 +7,11 @@ from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
 from perdure.errors import BadRecord
 from perdure.kernel.commit import CREATED, Start, StartAnswer, StartVerdict
-from perdure.store.sqlite import send
+from perdure.store.sqlite import kind, send
 from perdure.store.sqlite.connection import NOTHING
 from perdure.store.sqlite.row import EVENT_CELLS, PROCESS_CELLS, event_cells, process_cells
 from perdure.store.sqlite.writer import Collision, Transaction
@@ -70,11 +71,23 @@ def start(transaction: Transaction, starts: Sequence[Start]) -> list[StartAnswer
         fresh.append(start)
         answers.append(StartAnswer(verdict, process.id, len(start.messages), transaction.now))
     if fresh:
-        if _insert(transaction, fresh) != len(fresh):
-            raise BadRecord("a process to be started has no kind; name its workflow")
+        if (inserted := _insert(transaction, fresh)) != len(fresh):
+            limited = _limited(transaction, fresh)
+            if inserted + len(limited) != len(fresh):
+                raise BadRecord("a process to be started has no kind; name its workflow")
+            fresh = [start for start in fresh if start.process.id not in limited]
+            limit = StartVerdict.LIMITED
+            answers = [replace(one, verdict=limit, inbox=0) if one.id in limited else one for one in answers]
         _insert_events(transaction, fresh)
         _send(transaction, fresh)
     return answers
+
+
+def _limited(transaction: Transaction, starts: Sequence[Start]) -> set[bytes]:
+    """Those that have begun without a place among the processes of their kind, which has limits."""
+    kinds = kind.limited_kinds(transaction.connection)
+    rows = (start.process for start in starts)
+    return {row.id for row in rows if row.token and row.share is None and row.kind in kinds}
 
 
 def _look(transaction: Transaction, starts: Sequence[Start]) -> dict[int, _Holder]:

@@ -26,7 +26,8 @@ from perdure.store.migrate import ahead
 from perdure.store.notifications import Listener, StopListening
 from perdure.store.sqlite import claim as sqlite_claim
 from perdure.store.sqlite import commit as sqlite_commit
-from perdure.store.sqlite import queue, row, schema, send, upkeep
+from perdure.store.sqlite import inbox as sqlite_inbox
+from perdure.store.sqlite import kind, queue, row, schema, send, upkeep
 from perdure.store.sqlite import search as sqlite_search
 from perdure.store.sqlite import start as sqlite_start
 from perdure.store.sqlite.backend import SqliteBackend
@@ -348,7 +349,7 @@ class SqliteStore:
     ) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number; or letters that wait."""
         if waiting:
-            return await self._read(lambda connection: sqlite_claim.waiting(connection, waiting))
+            return await self._read(lambda connection: sqlite_inbox.waiting(connection, waiting))
         cells = [cell for want in sorted(wants) for cell in want]
         if not cells:
             return []
@@ -360,7 +361,7 @@ class SqliteStore:
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
         if not changes:
             return await self._read(lambda connection: queue.read(connection, table, self._clock))
-        rows = await self._writer.write(lambda transaction: queue.write(transaction, table, changes, self._clock))
+        rows = await self._writer.write(lambda transaction: kind.write(transaction, table, changes, self._clock))
         self._tell()
         return rows
 

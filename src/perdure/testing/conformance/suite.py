@@ -22,6 +22,7 @@ from perdure.testing.conformance.lettering import Lettering
 from perdure.testing.conformance.limiting import Limiting
 from perdure.testing.conformance.naming import Naming
 from perdure.testing.conformance.outward import Outward
+from perdure.testing.conformance.placing import Placing
 from perdure.testing.conformance.pruning import Pruning
 from perdure.testing.conformance.racing import Racing
 from perdure.testing.conformance.reading import Reading
@@ -46,6 +47,7 @@ class StoreConformance(
     Lettering,
     Claiming,
     Limiting,
+    Placing,
     Seizing,
     Committing,
     Outward,

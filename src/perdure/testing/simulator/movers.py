@@ -67,6 +67,8 @@ def untrue(row: Process, mover: Mover, now: int, workers: Workers, *, has_child:
             yield f"it awaits {row.awaiting}, and has heard {row.seen} of {row.inbox} messages"
         case NextMover.CHILD | NextMover.STEP if not has_child:
             yield "no child and no queued step of it is unfinished"
+        case NextMover.PLACE if row.owner is not None or row.reminder or (row.due_at or 0) > now:
+            yield "it is not due, or a worker holds it"
         case NextMover.WORKER if "holds it" in mover.text and owner is not None and not lives(owner, now):
             yield "that worker does not live"
         case NextMover.WORKER if (

@@ -4,6 +4,7 @@
 -- All that a worker must know to claim or to wait, without the write lock.
 -- heads: the earliest due time of each hosted pair and priority, plain and suspect, one seek each.
 -- lapsed: rows whose lease is over, one seek per owner; hosted ones only, the longest lapsed first.
+-- The last column names the kinds that have limits.
 WITH RECURSIVE
 common (now, most, alone, worker) AS (SELECT ?, ?, ?, ?),
 given (n, kind, code) AS (SELECT * FROM (VALUES /* each */ (?, ?, ?) /* end */) WHERE column1 IS NOT -0.5),
@@ -37,7 +38,9 @@ SELECT
         AND (process.kind, process.code) IN (SELECT given.kind, given.code FROM given)
         AND NOT EXISTS (SELECT 1 FROM queue WHERE name = ' recovery' AND (blocked_at IS NOT NULL OR rate IS NOT NULL))
         ORDER BY process.due_at, process.id LIMIT (SELECT most FROM common)
-    ))
+    )),
+    (SELECT json_group_array(name) FROM queue
+     WHERE name > ' kind ' AND name < ' kind!' AND (concurrency IS NOT NULL OR rate IS NOT NULL))
 
 -- name: take_due
 SELECT json_group_array(json_array(due_at, hex(id), bytes, 0)) FROM (
@@ -65,10 +68,17 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: own_processes
+-- One that waits for a place among the processes of its kind stays free, which the count of changed rows tells. A command
+-- seizes it all the same, and a suspect waits for its quarantine only.
 UPDATE process SET
     owner = ?, due_at = ?, opened_at = coalesce(opened_at, ?), changed_at = ?,
     token = token % 9223372036854775807 + 1, reminder = 0
-WHERE id IN (VALUES /* each */ (?) /* end */)
+WHERE (
+    ? OR share = ' place' OR owner IS NOT NULL OR deaths >= 2 OR ' kind ' || kind NOT IN (
+        SELECT name FROM queue
+        WHERE name > ' kind ' AND name < ' kind!' AND (concurrency IS NOT NULL OR rate IS NOT NULL)
+    )
+) AND id IN (VALUES /* each */ (?) /* end */)
 
 -- name: read_histories
 WITH given (process, run, first) AS (VALUES /* each */ (?, ?, ?) /* end */)

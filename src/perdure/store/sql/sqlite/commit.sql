@@ -15,7 +15,8 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 FROM packed_event WHERE process = :process AND run = :run AND number = :number
 
 -- name: update_processes
--- All but kind, key, input, inbox, parent and created_at, which commits never change. The fence (token, version) and the
+-- All but kind, key, input, inbox, parent and created_at, which commits never change; the end of a process gives back its
+-- place among the processes of its kind. The fence (token, version) and the
 -- inbox that is expected are compared on the row under the lock (rule 1): the count of changed rows tells.
 UPDATE process SET
     status = column2, run = column3, version = column4, token = column5, owner = nullif(column6, -0.5),
@@ -31,7 +32,8 @@ UPDATE process SET
         column8 AND reminder AND events = column10 AND status = column2 AND (status <> 1 OR seen = inbox),
         changed_at, column23
     ),
-    opened_at = CASE column22 WHEN created_at THEN 0 WHEN -0.5 THEN NULL ELSE column22 END
+    opened_at = CASE column22 WHEN created_at THEN 0 WHEN -0.5 THEN NULL ELSE column22 END,
+    share = iif(column7 = -0.5, nullif(share, ' place'), share)
 FROM /* rows */ (VALUES
     /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
 )

@@ -114,20 +114,38 @@ SELECT EXISTS (
 )
 
 -- name: read_loads
-SELECT json_group_array(json_array(substr(kind, 2), share, cost, tasks)) FROM (
-    SELECT kind, share, coalesce(cost, 1) AS cost, count(*) AS tasks FROM process INDEXED BY process_running
+-- What workers hold of each queue; and of each kind with limits, under the name of its row, what has a place.
+SELECT json_group_array(json_array(name, share, cost, tasks)) FROM (
+    SELECT substr(kind, 2) AS name, share, coalesce(cost, 1) AS cost, count(*) AS tasks
+    FROM process INDEXED BY process_running
     WHERE kind < 'A' AND kind >= '@' AND owner IS NOT NULL GROUP BY kind, share, coalesce(cost, 1)
-    ORDER BY kind, share, coalesce(cost, 1)
+    UNION ALL
+    SELECT name, NULL, 1, tasks FROM (
+        SELECT name, (
+            SELECT count(*) FROM process INDEXED BY process_place
+            WHERE kind = substr(queue.name, 7) AND share = ' place' AND due_at IS NOT NULL
+        ) AS tasks FROM queue WHERE name > ' kind ' AND name < ' kind!'
+    ) WHERE tasks > 0
+    ORDER BY 1, 2, 3
 )
 
 -- name: read_queuedepths
 -- What waits in each queue, counted up to 100,000: how many tasks nobody owns, how many of them are not due yet, and the
--- earliest time at which one of them was or will be due. A task has no version, so that a queue is one pair.
-SELECT json_group_array(json_array(substr(kind, 2), counted ->> 0, counted ->> 1, counted ->> 2)) FROM (
-    SELECT kind, (
+-- earliest time at which one of them was or will be due. A task has no version, so that a queue is one pair. The same for
+-- what waits for a place among the processes of its kind, under the name of the kind's row.
+SELECT json_group_array(json_array(name, counted ->> 0, counted ->> 1, counted ->> 2)) FROM (
+    SELECT substr(kind, 2) AS name, (
         SELECT json_array(count(*), coalesce(sum(due_at > :now), 0), min(due_at)) FROM (
             SELECT due_at FROM process INDEXED BY process_due WHERE kind = due_pair.kind AND code = due_pair.code
             AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 LIMIT 100000
         )
-    ) AS counted FROM due_pair WHERE kind < 'A' AND kind >= '@' ORDER BY kind
+    ) AS counted FROM due_pair WHERE kind < 'A' AND kind >= '@'
+    UNION ALL
+    SELECT queue.name, (
+        SELECT json_array(count(*), 0, min(due_at)) FROM (
+            SELECT due_at FROM process INDEXED BY process_due WHERE kind = substr(queue.name, 7) AND due_at <= :now
+            AND share IS NOT ' place' AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 LIMIT 100000
+        )
+    ) FROM queue WHERE name > ' kind ' AND name < ' kind!'
+    ORDER BY 1
 )

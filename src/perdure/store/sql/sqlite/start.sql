@@ -17,7 +17,8 @@ WHERE own.id IS NOT NULL OR holder.id IS NOT NULL OR kept.process IS NOT NULL
 
 -- name: insert_processes
 -- -0.5 stands for NULL in what is handed over (see Connection). A row whose id or key
--- is taken already is left out, which the count of changed rows tells.
+-- is taken already is left out, which the count of changed rows tells; and so is one that has begun (it has a token) and
+-- whose kind has limits, unless it brings its place.
 INSERT INTO process (
     id, kind, key, input, status, run, version, token, owner, due_at, reminder, inbox, seen, events, awaiting, deaths,
     alone_deaths, deadline, priority, attributes, state, progress, result, error, parent, code, created_at, opened_at,
@@ -35,6 +36,9 @@ FROM /* rows */ (VALUES
 WHERE column1 IS NOT -0.5
 AND (column3 = -0.5 OR NOT EXISTS (
     SELECT 1 FROM key_kept WHERE key_kept.kind = column2 AND key_kept.key = column3 AND key_kept.due_at > column29
+))
+AND (column8 = 0 OR column30 <> -0.5 OR ' kind ' || column2 NOT IN (
+    SELECT name FROM queue WHERE name > ' kind ' AND name < ' kind!' AND (concurrency IS NOT NULL OR rate IS NOT NULL)
 ))
 ON CONFLICT DO NOTHING
 

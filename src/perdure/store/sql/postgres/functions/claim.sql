@@ -73,6 +73,7 @@ END
 $$;
 
 -- Take due processes (rules 8, 9, 10, 11). The answer has one row at least; its process is null if nothing was taken.
+-- Kinds with limits are asked by themselves: where no hosted kind has some, this is one look at a tiny table.
 -- Suspects are taken in one group only: the first, and as many of the same company (-alone_deaths) as may run with it.
 CREATE OR REPLACE FUNCTION perdure.claim(
     worker uuid, kinds text[], codes text[], most int, lease bigint, alone boolean, only_id uuid
@@ -90,8 +91,16 @@ DECLARE
     lapsed uuid[];
     next_t timestamptz;
     next_suspect timestamptz;
+    limited text[];
+    placed record;
+    free_kinds text[] := kinds;
+    free_codes text[] := codes;
 BEGIN
-    SELECT k.t INTO t FROM perdure.present k;
+    SELECT k.t, (
+        SELECT array_agg(substr(q.name, 7)) FROM perdure.queue q
+        WHERE q.name > ' kind ' AND q.name < ' kind!' AND (q.concurrency IS NOT NULL OR q.rate IS NOT NULL)
+          AND substr(q.name, 7) = ANY (kinds))
+    INTO t, limited FROM perdure.present k;
     IF NOT EXISTS (SELECT FROM perdure.worker w WHERE w.id = worker AND w.ended_at IS NULL) THEN
         RETURN QUERY SELECT perdure.micros(t), NULL::bigint, false, false, NULL::uuid, NULL::perdure.process_out;
         RETURN;
@@ -103,7 +112,15 @@ BEGIN
                 AND (p.owner IS NULL OR (p.due_at <= t AND NOT perdure.recovery_paused()))
                 AND (p.deaths >= 2) = alone
                 AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
+                AND (limited IS NULL OR alone OR p.owner IS NOT NULL OR p.share = ' place' OR p.kind <> ALL (limited))
               LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS l;
+        IF limited IS NOT NULL AND lapsed IS NULL AND most > 0 THEN
+            SELECT a.ids INTO chosen
+            FROM perdure.process p CROSS JOIN LATERAL perdure.admit(
+                p.kind, ARRAY(SELECT codes[n] FROM generate_subscripts(kinds, 1) AS n WHERE kinds[n] = p.kind),
+                1, alone, only_id, t) AS a
+            WHERE p.id = only_id AND p.kind = ANY (limited);
+        END IF;
     ELSE
         SELECT array_agg(l.id ORDER BY l.n), array_agg(l.owner ORDER BY l.n) INTO lapsed, owned
         FROM (SELECT d.*, row_number() OVER (PARTITION BY alone AND d.mark <> d.first ORDER BY d.n) AS place
@@ -121,18 +138,27 @@ BEGIN
               WHERE d.n <= most) AS l
         WHERE NOT alone OR (l.mark = l.first AND l.place <= greatest(1, -l.first));
         most := CASE WHEN alone AND cardinality(lapsed) > 0 THEN 0 ELSE most - coalesce(cardinality(lapsed), 0) END;
+        IF limited IS NOT NULL AND NOT alone THEN
+            SELECT c.ids, c.next_t INTO placed FROM perdure.claim_placed(limited, kinds, codes, most, t) AS c;
+            lapsed := coalesce(lapsed, '{}') || placed.ids;
+            most := most - cardinality(placed.ids);
+            next_t := placed.next_t;
+            free_kinds := ARRAY(SELECT k FROM unnest(kinds) WITH ORDINALITY AS u(k, n) WHERE k <> ALL (limited) ORDER BY n);
+            free_codes := ARRAY(SELECT codes[n] FROM unnest(kinds) WITH ORDINALITY AS u(k, n)
+                                WHERE k <> ALL (limited) ORDER BY n);
+        END IF;
         IF alone THEN
             SELECT array_agg(l.id) INTO chosen FROM perdure.claim_suspects(kinds, codes, most, t) AS l(id);
         ELSE
-            SELECT array_agg(l.id) INTO chosen FROM perdure.claim_due(kinds, codes, most, t) AS l(id);
+            SELECT array_agg(l.id) INTO chosen FROM perdure.claim_due(free_kinds, free_codes, most, t) AS l(id);
         END IF;
     END IF;
     chosen := coalesce(lapsed, '{}') || coalesce(chosen, '{}');
     UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
         reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
     WHERE p.id = ANY (chosen);
-    SELECT min(c.due_at) INTO next_t
-    FROM unnest(kinds, codes) AS h(kind, code)
+    SELECT least(next_t, min(c.due_at)) INTO next_t
+    FROM unnest(free_kinds, free_codes) AS h(kind, code)
     CROSS JOIN generate_series(0, 9) AS y(priority)
     CROSS JOIN LATERAL (
         SELECT p.due_at FROM perdure.process p
@@ -158,7 +184,8 @@ END
 $$;
 
 -- Take those of the named processes that are due, hosted and free, without looking for others (rules 8 to 11). Tasks of
--- a queue that has a row, and so limits, are left to perdure.claim: then left_due_at is now. One row at least.
+-- a queue that has a row, and so limits, are left to perdure.claim, and so is what waits for a place among the processes of
+-- its kind: then left_due_at is now. One row at least.
 CREATE OR REPLACE FUNCTION perdure.claim_among(
     worker uuid, kinds text[], codes text[], most int, lease bigint, ids uuid[]
 ) RETURNS TABLE (now bigint, left_due_at bigint, alive boolean, taken perdure.process_out)
@@ -182,7 +209,11 @@ BEGIN
           FROM unnest(ids) AS u(id)
           CROSS JOIN LATERAL (
               SELECT p.id, p.ctid AS place,
-                     CASE WHEN EXISTS (SELECT FROM perdure.queue q WHERE p.kind = '@' || q.name) THEN t END AS limited
+                     CASE WHEN EXISTS (
+                         SELECT FROM perdure.queue q
+                         WHERE p.kind = '@' || q.name OR (
+                             ' kind ' || p.kind = q.name AND p.share IS DISTINCT FROM ' place'
+                             AND (q.concurrency IS NOT NULL OR q.rate IS NOT NULL))) THEN t END AS limited
               FROM perdure.process p
               WHERE p.id = u.id AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
                 AND p.due_at <= t

@@ -217,6 +217,7 @@ BEGIN
             deadline = perdure.instant(u.deadline), priority = coalesce(u.priority, 4),
             attributes = CASE WHEN u.attributes IS NULL THEN p.attributes ELSE nullif(u.attributes, 'null')::jsonb END,
             state = u.state, error = u.error,
+            share = CASE WHEN u.status >= 'completed' THEN nullif(p.share, ' place') ELSE p.share END,
             progress = CASE WHEN u.progress = '' THEN p.progress ELSE u.progress END
         FROM ROWS FROM (unnest(records), unnest(rare)) WITH ORDINALITY
              AS u(id, token, version, forced, status, run, owner, lease, due_at, seen, events, awaiting, result,

@@ -56,6 +56,7 @@ BEGIN
         deadline = perdure.instant(rare.deadline), priority = coalesce(rare.priority, 4),
         attributes = CASE WHEN rare.attributes IS NULL THEN p.attributes ELSE nullif(rare.attributes, 'null')::jsonb END,
         state = rare.state, error = rare.error,
+        share = CASE WHEN one.status >= 'completed' THEN nullif(p.share, ' place') ELSE p.share END,
         progress = CASE WHEN rare.progress = '' THEN p.progress ELSE rare.progress END
     WHERE p.ctid = place;
     IF new_events IS NOT NULL THEN

@@ -8,12 +8,16 @@ SELECT q.name, q.version, q.concurrency, q.rate, q.per, q.share_concurrency, per
 FROM perdure.queue q;
 
 -- Write queues, each only if its version is the next one, and read all there are. What claims keep in the row (next_at
--- and turn) stays, but no debt is longer than one period of the rate.
+-- and turn) stays, but no debt is longer than one period of the rate. Where a kind gets its first limits, what has begun of
+-- it has its place already.
 CREATE OR REPLACE FUNCTION perdure.queues(changes perdure.queue_in[]) RETURNS SETOF perdure.queue_out
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
+DECLARE
+    before text[];
 BEGIN
     IF cardinality(changes) > 0 THEN
+        before := ARRAY(SELECT q.name FROM perdure.queue q WHERE q.concurrency IS NOT NULL OR q.rate IS NOT NULL);
         INSERT INTO perdure.queue AS q
         SELECT c.name, c.version, c.concurrency, c.rate, c.per, c.share_concurrency, perdure.instant(c.blocked_at),
                c.blocked_by, c.blocked_why, perdure.instant(c.changed_at), c.who, c.why, c.origin, perdure.instant(0), ''
@@ -28,6 +32,9 @@ BEGIN
             next_at = least(q.next_at, excluded.changed_at + excluded.per * interval '1 microsecond')
         WHERE excluded.version = q.version + 1;
         IF FOUND THEN
+            PERFORM perdure.mark_begun(substr(q.name, 7), false) FROM perdure.queue q
+            WHERE q.name > ' kind ' AND q.name < ' kind!' AND (q.concurrency IS NOT NULL OR q.rate IS NOT NULL)
+              AND q.name <> ALL (before);
             PERFORM pg_notify('perdure_due', '');
         END IF;
     END IF;
@@ -46,7 +53,8 @@ BEGIN
 END
 $$;
 
--- How many tasks of each queue, share and cost workers own. Nobody writes these rows: the argument is always empty.
+-- How many tasks of each queue, share and cost workers own; and of each kind with limits, under the name of its row, how
+-- many processes have a place. Nobody writes these rows: the argument is always empty.
 CREATE OR REPLACE FUNCTION perdure.loads(nothing int[]) RETURNS TABLE (name text, share text, cost int, tasks int)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -57,7 +65,11 @@ BEGIN
     FROM perdure.process p
     WHERE p.kind < 'A' AND p.kind >= '@' AND p.owner IS NOT NULL
     GROUP BY p.kind, p.share, coalesce(p.cost, 1)
-    ORDER BY p.kind, p.share NULLS FIRST, coalesce(p.cost, 1);
+    UNION ALL
+    SELECT q.name, NULL, 1, k.places::int
+    FROM perdure.queue q CROSS JOIN LATERAL perdure.kind_places(substr(q.name, 7)) AS k(places)
+    WHERE q.name > ' kind ' AND q.name < ' kind!' AND k.places > 0
+    ORDER BY 1, 2 NULLS FIRST, 3;
 END
 $$;
 
@@ -98,7 +110,8 @@ END
 $$;
 
 -- What waits in each queue, counted up to 100,000 for each version of its tasks: how many tasks no worker owns, how many
--- of them are not due yet, and the earliest time at which one of them was or will be due.
+-- of them are not due yet, and the earliest time at which one of them was or will be due. The same for what is due and waits
+-- for a place among the processes of its kind, under the name of the kind's row.
 CREATE OR REPLACE FUNCTION perdure.queuedepths(nothing int[]) RETURNS TABLE (
     name text, waiting int, delayed int, due_at bigint
 ) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -115,6 +128,15 @@ BEGIN
         SELECT p.due_at FROM perdure.process p
         WHERE p.kind = d.kind AND p.code = d.code
           AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2 LIMIT 100000) AS one
-    GROUP BY d.kind ORDER BY d.kind;
+    GROUP BY d.kind
+    UNION ALL
+    SELECT q.name, count(*)::int, 0, perdure.micros(min(one.due_at))
+    FROM perdure.queue q
+    CROSS JOIN LATERAL (
+        SELECT p.due_at FROM perdure.process p
+        WHERE p.kind = substr(q.name, 7) AND p.due_at <= t AND p.share IS DISTINCT FROM ' place'
+          AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2 LIMIT 100000) AS one
+    WHERE q.name > ' kind ' AND q.name < ' kind!'
+    GROUP BY q.name ORDER BY 1;
 END
 $$;

@@ -1,6 +1,7 @@
 -- New processes: a batch, with first messages, and those of a login that may start and do nothing else.
 
--- Why starts were not created: the incarnation has ended, the start was sent again, or its key is taken (rules 3 and 24).
+-- Why starts were not created: the incarnation has ended, the start was sent again, its key is taken (rules 3 and 24), or a
+-- worker has begun it although its kind has limits.
 -- Runs in a statement of its own after the insert, so that the row behind a conflict is seen.
 CREATE OR REPLACE FUNCTION perdure.start_existing(
     records perdure.start_in[], gone uuid[], fresh boolean[], t timestamptz
@@ -13,7 +14,8 @@ BEGIN
     SELECT r.n, CASE WHEN same.id IS NOT NULL OR kept.process = r.id THEN 'created'
                      WHEN other.input = r.input OR kept.digest = sha256(r.input) THEN 'already exists'
                      WHEN other.id IS NOT NULL OR kept.process IS NOT NULL THEN 'conflict'
-                     WHEN r.owner = ANY (gone) THEN 'refused' END,
+                     WHEN r.owner = ANY (gone) THEN 'refused'
+                     WHEN r.token > 0 AND perdure.kind_limited(r.kind) THEN 'limited' END,
            coalesce(same.id, other.id, kept.process, r.id),
            coalesce(same.inbox, other.inbox, 0)
     FROM generate_subscripts(records, 1) AS place(n)
@@ -30,7 +32,7 @@ BEGIN
     IF EXISTS (
         SELECT FROM generate_subscripts(records, 1) AS place(n)
         CROSS JOIN LATERAL (SELECT place.n, (records[place.n]).*) AS r
-        WHERE NOT fresh[r.n] AND (r.owner = ANY (gone)) IS NOT TRUE
+        WHERE NOT fresh[r.n] AND (r.owner = ANY (gone)) IS NOT TRUE AND NOT (r.token > 0 AND perdure.kind_limited(r.kind))
           AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.id = r.id OFFSET 0)
           AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.kind = r.kind AND p.key = r.key OFFSET 0)
           AND NOT EXISTS (
@@ -121,7 +123,10 @@ BEGIN
            u.awaiting, u.input, u.state, u.progress, u.result, u.error, u.attributes::jsonb,
            u.share, u.cost
     FROM ROWS FROM (unnest(records), unnest(rare)) AS u
-    WHERE gone IS NULL OR u.owner IS NULL OR u.owner <> ALL (gone)
+    WHERE (gone IS NULL OR u.owner IS NULL OR u.owner <> ALL (gone))
+      AND (u.token = 0 OR u.share IS NOT NULL OR NOT EXISTS (
+          SELECT FROM perdure.queue q
+          WHERE q.name = ' kind ' || u.kind AND (q.concurrency IS NOT NULL OR q.rate IS NOT NULL)))
     ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS created = ROW_COUNT;
     IF keyed THEN
