@@ -33,6 +33,7 @@ from perdure.client.blocking import (
     BlockingReference,
     BlockingRetention,
     BlockingSavedSearches,
+    BlockingStream,
     blocking,
 )
 from perdure.client.client import Client
@@ -40,14 +41,12 @@ from perdure.client.handle import Handle, ResultT
 from perdure.client.in_transaction import Blocking, BlockingInTransaction, blocking_in_transaction
 from perdure.client.schedules import ScheduleHandle, Schedules
 from perdure.client.validation import ProcessId
-from perdure.client.values import Stream
 from perdure.clock import Duration
 from perdure.engine import Engine
 from perdure.errors import PerdureError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 def _starting_verb(
@@ -72,47 +71,6 @@ async def _metrics(engine: Engine) -> dict[str, float]:
 async def _schedule(schedules: Schedules, name: str) -> ScheduleHandle:
     """The schedule of that name: see :meth:`Schedules.handle`."""
     return schedules.handle(name)
-
-
-class BlockingStream(Generic[T]):
-    """What ``values`` of a :class:`BlockingHandle` returns: a :class:`Stream` for an ordinary ``for``."""
-
-    def __init__(self, engine: BlockingEngine, stream: Stream[T]) -> None:
-        self._engine = engine
-        self._stream = stream
-
-    @property
-    def run(self) -> int | None:
-        """The run in which the last value was published."""
-        return self._stream.run
-
-    @property
-    def number(self) -> int:
-        """The number of the last value."""
-        return self._stream.number
-
-    @property
-    def name(self) -> str | None:
-        """The name of the last value."""
-        return self._stream.name
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
-        given = self._engine.run(lambda engine: self._next())
-        if not given:
-            raise StopIteration
-        return given[0]
-
-    async def _next(self) -> tuple[T, ...]:
-        async for value in self._stream:
-            return (value,)
-        return ()
-
-    def close(self) -> None:
-        """Stop following."""
-        self._engine.run(lambda engine: self._stream.aclose())
 
 
 class BlockingHandle(Generic[ResultT]):

@@ -19,11 +19,13 @@ from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
 from perdure.client.retention import OnRetention, RetentionForecast, RetentionRun, RetentionView
 from perdure.client.streams import EventStreams
+from perdure.client.values import Stream
 from perdure.streaming.batches import StreamBatches
 from perdure.streaming.record import StreamRecord
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 Holder = TypeVar("Holder")
 Blocked = TypeVar("Blocked")
 AsyncVerb = Callable[Concatenate[Holder, P], Coroutine[Any, Any, R]]
@@ -51,6 +53,47 @@ class BlockingPart(Generic[Holder]):
     def run(self, verb: AsyncVerb[Holder, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a verb of that part of :class:`~perdure.Engine` on the engine's event loop."""
         return self._engine.run(lambda engine: verb(self._part(engine), *args, **kwargs))
+
+
+class BlockingStream(Generic[T]):
+    """What ``values`` of a blocking handle returns: a :class:`Stream` for an ordinary ``for``."""
+
+    def __init__(self, engine: Runs, stream: Stream[T]) -> None:
+        self._engine = engine
+        self._stream = stream
+
+    @property
+    def run(self) -> int | None:
+        """The run in which the last value was published."""
+        return self._stream.run
+
+    @property
+    def number(self) -> int:
+        """The number of the last value."""
+        return self._stream.number
+
+    @property
+    def name(self) -> str | None:
+        """The name of the last value."""
+        return self._stream.name
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        given = self._engine.run(lambda engine: self._next())
+        if not given:
+            raise StopIteration
+        return given[0]
+
+    async def _next(self) -> tuple[T, ...]:
+        async for value in self._stream:
+            return (value,)
+        return ()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._engine.run(lambda engine: self._stream.aclose())
 
 
 class BlockingQueues(BlockingPart[Queues]):

@@ -93,10 +93,7 @@ def _of_cause(evidence: Evidence, reason: FoundCause) -> Iterator[Proposal]:
             yield Proposal(start_command(row.kind, row.code), "starts a worker that takes it, if MODULE has its code")
         case Diagnosis.NO_HOST_OF_VERSION:
             yield Proposal(start_command(row.kind, row.code), "starts a worker, if MODULE still has that version")
-            for other in sorted(evidence.hosting.others)[:3]:
-                words = f"perdure move {to.id} --version {shlex.quote(other)}"
-                moved = Proposal(words, "lets it go on with that version, if its history fits", "move")
-                yield _with_effect(evidence, moved, decision.move(Sender(), other, None))
+            yield from _other_versions(evidence, to)
         case Diagnosis.HOSTS_BUSY:
             yield Proposal(f"{start_command(row.kind, row.code)} --workers 2", "starts two more workers")
             yield Proposal("perdure workers", "shows what each worker holds")
@@ -136,6 +133,13 @@ def _of_cause(evidence: Evidence, reason: FoundCause) -> Iterator[Proposal]:
                 yield Proposal(f"perdure signal {to.id} {shlex.quote(name)}", "sends what it waits for")
         case Diagnosis.WAITS_FOR_CHILD:
             yield Proposal(f"perdure tree {to.id}", "shows its children, and theirs")
+
+
+def _other_versions(evidence: Evidence, to: _Commands) -> Iterator[Proposal]:
+    for other in sorted(evidence.hosting.others)[:3]:
+        words = f"perdure move {to.id} --version {shlex.quote(other)}"
+        moved = Proposal(words, "lets it go on with that version, if its history fits", "move")
+        yield _with_effect(evidence, moved, decision.move(Sender(), other, None))
 
 
 def _dependency(evidence: Evidence, to: _Commands) -> Iterator[Proposal]:

@@ -366,15 +366,9 @@ class SqliteStore:
         return rows
 
     async def prune(
-        self,
-        finished: int,
-        keys: int,
-        limit: int,
-        behind: bytes | None = None,
-        *,
-        of: bytes | None = None,
-        only: Sequence[tuple[bytes, int]] = (),
-    ) -> Pruned:
+        self, finished: int, keys: int, limit: int, behind: bytes | None = None,
+        *, of: bytes | None = None, only: Sequence[tuple[bytes, int]] = (),
+    ) -> Pruned:  # fmt: skip
         """Remove what ended longer than ``finished`` microseconds ago; or former runs ``of`` one; or ``only`` these."""
         if of is not None:
             return Pruned(0, 0, await self._writer.write(partial(upkeep.remove_runs, process=of)))
