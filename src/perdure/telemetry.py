@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 COUNTERS = {
     "starts": "processes started here",
     "starts_existing": "starts answered with a process that was there already",
@@ -18,6 +20,7 @@ COUNTERS = {
     "cache_hits": "processes claimed that were still in memory and went on without a replay",
     "cache_misses": "processes claimed whose history was replayed",
     "processes_handed_over": "times that a process was left to a newer worker, which understands all of it",
+    "processes_revived": "processes freed or taken over from a worker that had ended, or had let the lease lapse",
     "takeovers": "processes claimed whose lease had lapsed",
     "completed": "processes completed here",
     "failed": "processes failed here",
@@ -83,6 +86,10 @@ class Telemetry:
     def count(self, name: str, by: int = 1) -> None:
         """Raise the counter ``name`` (one of :data:`COUNTERS`)."""
         self.counters[name] += by
+
+    def revived(self, kinds: Iterable[str]) -> None:
+        """Processes of these kinds, one each, were revived; a queue's tasks are of the kind ``@bank``."""
+        self.counters["processes_revived"] += sum(1 for _ in kinds)
 
     def took(self, name: str, seconds: float) -> None:
         """Record that one ``name`` (claim, replay, commit, start, send, beat, sweep) took so many seconds."""

@@ -110,6 +110,26 @@ async def test_failures_with_one_cause_are_one_group(opened: Open) -> None:
     ]
 
 
+async def test_failures_are_grouped_by_the_worker_on_which_they_happened(opened: Open) -> None:
+    for name, ways in (("web-1:7", ("refused", "refused", "odd")), ("web-2:9", ("refused", "well"))):
+        engine, _ = await opened(work=True, workflows=[bank])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine.machine, "name", lambda: name)  # noqa: B023
+            for number, how in enumerate(ways):
+                await _ended(await engine.start(bank.payment.options(key=f"{name}-{number}"), "A", how))
+        await engine.close()
+    client, _ = await opened()
+    groups = await client.failures(by="worker")
+    assert [(one.worker, one.type, one.count) for one in groups] == [
+        ("web-1:7", "CardRefused", 2), ("web-1:7", "ValueError", 1), ("web-2:9", "CardRefused", 1)
+    ]  # fmt: skip
+    assert keys(await client.list(where=groups[0].query)) == {"payment web-1:7-0", "payment web-1:7-1"}
+    assert keys(await client.list(where="worker = web-2*")) == {"payment web-2:9-0"}
+    assert [(one.worker, one.count) for one in await client.failures()] == [("", 3), ("", 1)]
+    with pytest.raises(InvalidInput, match="Give one of: cause, worker"):
+        await client.failures(by="moon")  # type: ignore[arg-type]
+
+
 async def test_the_board_counts_what_is_unfinished_by_who_moves_it_next(opened: Open) -> None:
     engine = await some_of_each(opened)
     held = await engine.start(bank.payment.options(key="H", delay=3600), "H")

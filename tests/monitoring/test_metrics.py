@@ -91,6 +91,20 @@ async def test_a_replay_counts_nothing_a_second_time(opened: Open) -> None:
         assert (value(first, name, **labels), value(second, name, **labels)) == each, name
 
 
+async def test_revivals_are_counted_by_kind_and_queue(opened: Open) -> None:
+    registry = CollectorRegistry()
+    engine, store = await opened(work=True, workflows=shop.WORKFLOWS)
+    await engine.start(shop.asks, "wait")
+    await engine.start(shop.counts, 7)
+    await until(lambda: {"ask", "count"} <= set(shop.calls))
+    await opened(work=True, workflows=shop.WORKFLOWS, metrics=registry)
+    await lose(engine, store)
+    for kind in ("asks", "@bank"):
+        await until(lambda: value(registry, "perdure_processes_revived_total", kind=kind))  # noqa: B023
+        assert value(registry, "perdure_processes_revived_total", kind=kind) == 1
+    shop.held.set()
+
+
 async def test_a_key_that_is_released_is_no_second_end(opened: Open) -> None:
     registry = CollectorRegistry()
     engine, _ = await opened(work=True, workflows=shop.WORKFLOWS, metrics=registry)

@@ -47,6 +47,10 @@ LABELLED: dict[str, Metric] = {
     "perdure_processes_stopped": Metric(
         "counter", ("kind", "status"), 1, "Processes that became broken or held here, and wait for a person."
     ),
+    "perdure_processes_revived": Metric(
+        "counter", ("kind",), 1,
+        "Processes freed here, or taken over, whose worker had ended or lost the lease; the kind @bank is a queue.",
+    ),
     "perdure_queue_in": Metric("counter", ("queue",), 1, "Queued steps put into a queue here."),
     "perdure_queue_out": Metric("counter", ("queue", "status"), 1, "Queued steps of a queue that ended here."),
     "perdure_queue_wait_seconds": Metric(

@@ -46,6 +46,12 @@ class MeasuredTelemetry(Telemetry):
         super().__init__()
         self._metrics = metrics
 
+    def revived(self, kinds: Iterable[str]) -> None:
+        """See Telemetry."""
+        for kind in kinds:
+            self.counters["processes_revived"] += 1
+            self._metrics.revived.add((kind,))
+
     def took(self, name: str, seconds: float) -> None:
         """See Telemetry."""
         super().took(name, seconds)
@@ -68,6 +74,7 @@ class Metrics:
         self.telemetry = MeasuredTelemetry(self)
         self.started = _counts("perdure_processes_started")
         self.stopped = _counts("perdure_processes_stopped")
+        self.revived = _counts("perdure_processes_revived")
         self.waits = _histograms("perdure_process_wait_seconds")
         self.ends = _histograms("perdure_process_duration_seconds")
         self.queue_in = _counts("perdure_queue_in")
@@ -82,7 +89,7 @@ class Metrics:
 
     def counters(self) -> Sequence[Counts]:
         """Its families of counters."""
-        return (self.started, self.stopped, self.queue_in, self.queue_out, self.timeouts)
+        return (self.started, self.stopped, self.revived, self.queue_in, self.queue_out, self.timeouts)
 
     def histograms(self) -> Sequence[Histograms]:
         """Its families of histograms."""

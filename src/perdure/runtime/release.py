@@ -45,7 +45,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text, is_debounced
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import first_trouble
-from perdure.kernel.transition import Sender
+from perdure.kernel.transition import Rescuer, Sender
 from perdure.kernel.worker import Hang
 from perdure.logs import logger
 from perdure.runtime.handover import Handover, took_what_is_unknown
@@ -63,7 +63,8 @@ def park(scheduler: Holder, instance: Instance, error: BaseException) -> None:
     """Park a process that has no commit in flight; what it did not write is void."""
     scheduler.drop(instance)
     time = scheduler.parts.time
-    commit = transition.broken(instance.process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
+    failure = Failure.of(error).on(scheduler.parts.machine.name())
+    commit = transition.broken(instance.process, failure, now=time.now(), idle_at=time.idle_at())
     scheduler.parts.committer.commit(commit, partial(_parked, scheduler, commit, error))
 
 
@@ -320,6 +321,7 @@ async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Seq
         if one.process.id in guilty
     ]
     await asyncio.gather(*(asked(scheduler.parts.committer.commit, commit) for commit in commits))
+    scheduler.parts.telemetry.revived(commit.after.kind for commit in commits)
     report(before, commits, scheduler.parts.alerts)
     return [one for one in claimed if one.process.id not in guilty]
 
@@ -337,4 +339,7 @@ def died(worker: WorkerRow) -> bool:
 def _freed(scheduler: Holder, claimed: Claimed, worker: WorkerRow, held: int) -> Commit:
     name, time = f"{worker.name} {id_text(worker.id)}", scheduler.parts.time
     now, idle_at, hang = time.now(), time.idle_at(), Hang.read(worker.hang)
-    return transition.orphaned(claimed.process, now=now, died=True, worker=name, idle_at=idle_at, held=held, hang=hang)
+    by = Rescuer(scheduler.parts.machine.name(), "claim")
+    return transition.orphaned(
+        claimed.process, now=now, died=True, worker=name, idle_at=idle_at, held=held, hang=hang, by=by
+    )
