@@ -17,6 +17,7 @@ from perdure.errors import DefinitionError
 from perdure.kernel.breaker import BreakerSettings
 from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
+from perdure.kernel.sweep_pass import paces
 
 if TYPE_CHECKING:
     from perdure.store.sealed.codec import Codec
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SEAL = "PERDURE_SEAL"
 CONFIG = "PERDURE_CONFIG"
 CONFIG_FILE = "perdure.toml"
+_SECTIONS = ("policies", "breakers", "checks", "outages", "sweeps")
 URL = "PERDURE_URL"
 DEFAULT_URL = "sqlite:///perdure.db"
 """The database of engines and commands that are given none: a file in the folder where the program runs."""
@@ -88,6 +90,12 @@ def check_rate(own: float) -> float:
     return float(rate)
 
 
+def sweep_paces(own: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """Seconds between two passes of sweeps, of the program itself and of ``perdure.toml``; raises DefinitionError."""
+    file, found = _config()
+    return {**paces("the program", own or {}), **paces(file, found.get("sweeps", {}))}
+
+
 def _config() -> tuple[str, Mapping[str, Any]]:
     """The file that sets things, and what it sets."""
     name = os.environ.get(CONFIG) or CONFIG_FILE
@@ -106,10 +114,9 @@ def _config() -> tuple[str, Mapping[str, Any]]:
         found = tomllib.loads(text)
     except ValueError as error:
         raise _unreadable(file, error) from error
-    if unknown := found.keys() - {"policies", "breakers", "checks", "outages"}:
+    if unknown := found.keys() - set(_SECTIONS):
         raise DefinitionError(
-            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies, "
-            "breakers, checks and outages"
+            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set {', '.join(_SECTIONS)}"
         )
     return name, found
 

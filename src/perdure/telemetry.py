@@ -57,6 +57,11 @@ COUNTERS = {
     "processes_expired": "processes ended over their deadline",
     "processes_idle": "idle processes checked",
     "letters_overlooked": "processes found waiting although their signal has arrived: an old worker overlooked it",
+    "sweep_passes": "passes of sweeps, which look for what is stuck",
+    "sweep_errors": "passes of sweeps that ended by an error",
+    "sweep_rows_seen": "rows that sweeps have read",
+    "sweep_rows_changed": "rows that sweeps have freed, ended, removed or reported",
+    "sweep_rows_left": "rows that sweeps have left alone, since recovery was paused or its budget spent",
     "records_unsound": "findings of the soundness check",
     "processes_unhosted": "processes due that no live worker hosts",
     "processes_overloaded": "processes due for a minute whose hosts are all busy, or whose queue is full or blocked",
@@ -76,6 +81,10 @@ COUNTERS = {
 """Every counter with its meaning; a test holds the names used in the code against this table."""
 
 
+SWEPT = ("sweep_passes", "sweep_rows_seen", "sweep_rows_changed", "sweep_rows_left")
+"""The counters of what passes of sweeps have done."""
+
+
 class Telemetry:
     """What one engine has counted and measured since it was made."""
 
@@ -90,6 +99,15 @@ class Telemetry:
     def revived(self, kinds: Iterable[str]) -> None:
         """Processes of these kinds, one each, were revived; a queue's tasks are of the kind ``@bank``."""
         self.counters["processes_revived"] += sum(1 for _ in kinds)
+
+    def swept(self, sweep: str, seen: int, changed: int, left: int) -> None:
+        """One pass of a sweep has read so many rows, changed so many, and left so many alone."""
+        for name, by in zip(SWEPT, (1, seen, changed, left), strict=True):
+            self.counters[name] += by
+
+    def sweep_failed(self, sweep: str) -> None:
+        """One pass of a sweep has ended by an error."""
+        self.counters["sweep_errors"] += 1
 
     def took(self, name: str, seconds: float) -> None:
         """Record that one ``name`` (claim, replay, commit, start, send, beat, sweep) took so many seconds."""

@@ -17,7 +17,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import FINAL, RUNNING, Process
 from perdure.monitoring.catalogue import METRICS
 from perdure.monitoring.series import BOUNDS, Counts, Histograms
-from perdure.telemetry import Telemetry
+from perdure.telemetry import SWEPT, Telemetry
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
@@ -52,6 +52,17 @@ class MeasuredTelemetry(Telemetry):
             self.counters["processes_revived"] += 1
             self._metrics.revived.add((kind,))
 
+    def swept(self, sweep: str, seen: int, changed: int, left: int) -> None:
+        """See Telemetry."""
+        super().swept(sweep, seen, changed, left)
+        for name, by in zip(SWEPT, (1, seen, changed, left), strict=True):
+            self._metrics.sweeps[name].add((sweep,), by)
+
+    def sweep_failed(self, sweep: str) -> None:
+        """See Telemetry."""
+        super().sweep_failed(sweep)
+        self._metrics.sweeps["sweep_errors"].add((sweep,))
+
     def took(self, name: str, seconds: float) -> None:
         """See Telemetry."""
         super().took(name, seconds)
@@ -77,6 +88,7 @@ class Metrics:
         self.revived = _counts("perdure_processes_revived")
         self.waits = _histograms("perdure_process_wait_seconds")
         self.ends = _histograms("perdure_process_duration_seconds")
+        self.sweeps = {name: _counts(f"perdure_{name}") for name in (*SWEPT, "sweep_errors")}
         self.queue_in = _counts("perdure_queue_in")
         self.queue_out = _counts("perdure_queue_out")
         self.queue_waits = _histograms("perdure_queue_wait_seconds")
@@ -89,7 +101,10 @@ class Metrics:
 
     def counters(self) -> Sequence[Counts]:
         """Its families of counters."""
-        return (self.started, self.stopped, self.revived, self.queue_in, self.queue_out, self.timeouts)
+        return (
+            self.started, self.stopped, self.revived, *self.sweeps.values(), self.queue_in, self.queue_out,
+            self.timeouts,
+        )  # fmt: skip
 
     def histograms(self) -> Sequence[Histograms]:
         """Its families of histograms."""

@@ -39,7 +39,8 @@ class WorkerParts:
 
     ``observers`` hear what it does, and ``tracer`` is the one among them that traces (:mod:`perdure.runtime.observed`).
     ``engine`` is what its steps may start other processes with. ``check_rate`` is how many processes a second are
-    examined in the background; 0 examines none. ``outages`` are the rules by which kinds are held.
+    examined in the background; 0 examines none. ``outages`` are the rules by which kinds are held,
+    ``sweep_paces`` the seconds between two passes of a sweep, by name.
     ``lease`` is for how many microseconds a claim, a commit or a beat leases a row.
     """
 
@@ -60,6 +61,7 @@ class WorkerParts:
     observers: Sequence[Any] = ()
     tracer: Any = None
     outages: Mapping[str, OutageRule] = field(default_factory=dict)
+    sweep_paces: Mapping[str, float] = field(default_factory=dict)
     lease: int = field(init=False)
     alerts: Alerts = field(init=False)
     figures: FiguresTold = field(init=False)

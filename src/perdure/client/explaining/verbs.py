@@ -32,7 +32,7 @@ class Explaining:
         return await explained(self.parts, await self.parts.row(validation.reference(process)))
 
     async def health(self) -> Health:
-        """Look at the database, its workers, what nobody serves, queues, broken processes, recovery and the clock."""
+        """Look at the database, workers, what nobody serves, queues, broken processes, recovery, sweeps, the clock."""
         validation.outside_a_turn()
         from perdure.client.health import health
 
