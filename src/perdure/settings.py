@@ -15,6 +15,8 @@ from msgspec import DecodeError, json
 
 from perdure.errors import DefinitionError
 from perdure.kernel.breaker import BreakerSettings
+from perdure.kernel.missing import MissingRule
+from perdure.kernel.missing import rules_of as rules_for_missing
 from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
 from perdure.kernel.sweep_pass import paces
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 SEAL = "PERDURE_SEAL"
 CONFIG = "PERDURE_CONFIG"
 CONFIG_FILE = "perdure.toml"
-_SECTIONS = ("policies", "breakers", "checks", "outages", "sweeps")
+_SECTIONS = ("policies", "breakers", "checks", "outages", "sweeps", "missing")
 URL = "PERDURE_URL"
 DEFAULT_URL = "sqlite:///perdure.db"
 """The database of engines and commands that are given none: a file in the folder where the program runs."""
@@ -94,6 +96,12 @@ def sweep_paces(own: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Seconds between two passes of sweeps, of the program itself and of ``perdure.toml``; raises DefinitionError."""
     file, found = _config()
     return {**paces("the program", own or {}), **paces(file, found.get("sweeps", {}))}
+
+
+def missing(own: Mapping[str, Any] | None = None) -> dict[str, MissingRule]:
+    """The kinds that begin again by themselves, of the program and of ``perdure.toml``; raises DefinitionError."""
+    file, found = _config()
+    return {**rules_for_missing("the program", own or {}), **rules_for_missing(file, found.get("missing", {}))}
 
 
 def _config() -> tuple[str, Mapping[str, Any]]:

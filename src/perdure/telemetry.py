@@ -62,6 +62,7 @@ COUNTERS = {
     "sweep_rows_seen": "rows that sweeps have read",
     "sweep_rows_changed": "rows that sweeps have freed, ended, removed or reported",
     "sweep_rows_left": "rows that sweeps have left alone, since recovery was paused or its budget spent",
+    "processes_begun_again": "processes restarted by a rule, as they cannot be replayed or nobody hosts their code",
     "records_unsound": "findings of the soundness check",
     "processes_unhosted": "processes due that no live worker hosts",
     "processes_overloaded": "processes due for a minute whose hosts are all busy, or whose queue is full or blocked",

@@ -52,7 +52,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     instance = _made(scheduler, claimed, lease_end)
     trouble = flaw(process, claimed.events, claimed.messages) or claimed.trouble
     if trouble is not None:
-        scheduler.unreadable.let_go(instance, trouble)
+        scheduler.unreadable.let_go(instance, trouble, claimed.events)
         return
     try:
         if _let_go(scheduler, instance, claimed):

@@ -48,6 +48,7 @@ from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Rescuer, Sender
 from perdure.kernel.worker import Hang
 from perdure.logs import logger
+from perdure.runtime import missing
 from perdure.runtime.handover import Handover, took_what_is_unknown
 from perdure.runtime.quarantine import report
 
@@ -202,14 +203,14 @@ class Unreadable:
         self._scheduler = scheduler
         self.handover = Handover(scheduler)
 
-    def let_go(self, instance: Instance, trouble: PerdureError) -> None:
-        """Let a process go that has something unreadable."""
+    def let_go(self, instance: Instance, trouble: PerdureError, history: Sequence[Event] | None = None) -> None:
+        """Let a process go that has something unreadable; with its ``history`` it may begin again by itself."""
         if isinstance(trouble, StoreUnavailable):
             log.warning("a process is put off for %g s: %s", limits.PUT_OFF_SECONDS, trouble)
             self._put_off(instance, limits.PUT_OFF_SECONDS)
         elif isinstance(trouble, NewerRecord) and self.handover.schema_ahead:
             self._hand_over(instance, trouble)
-        else:
+        elif history is None or not self._begun_again(instance, history, trouble):
             self._scheduler.park(instance, trouble)
 
     def among(self, instance: Instance, messages: Sequence[Message], counted: int) -> bool:
@@ -234,8 +235,12 @@ class Unreadable:
         """Let a process go whose history could not be replayed: perhaps our code is the old one of a deployment."""
         if isinstance(error, HistoryMisfit) and took_what_is_unknown(instance, history):
             self._hand_over(instance, error)
-        else:
+        elif not self._begun_again(instance, history, error):
             self._scheduler.park(instance, error)
+
+    def _begun_again(self, instance: Instance, history: Sequence[Event], error: Exception) -> bool:
+        otherwise = partial(park, self._scheduler, instance, error)
+        return missing.restarted(self._scheduler, instance, history, error, otherwise)
 
     def _hand_over(self, instance: Instance, trouble: PerdureError) -> None:
         seconds = self.handover.wait(instance.process)

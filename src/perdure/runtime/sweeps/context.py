@@ -35,7 +35,8 @@ class SweepContext:
 
     ``events`` go to the worker: what a sweep has found, and which rows it took from their owners. ``pages`` are the
     overdue rows, for each way of being so, with the place that the sweep has reached; ``pruned`` is what was removed
-    last, and where to go on. ``paces`` are the seconds between two passes of those sweeps for which they were set.
+    last, and where to go on. ``paces`` are the seconds between two passes of those sweeps for which they were set,
+    ``missing`` the kinds that may begin again by themselves.
     """
 
     def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
@@ -50,6 +51,7 @@ class SweepContext:
         self.engine = parts.engine
         self.check_rate = parts.check_rate
         self.paces = parts.sweep_paces
+        self.missing = parts.missing
         self.events = events
         self.retention = parts.options.retention_seconds
         self.key_retention = parts.options.key_retention_seconds
