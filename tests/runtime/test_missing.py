@@ -20,7 +20,7 @@ from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.test_damaged_rows import damage
 
 TWICE = WorkerOptions(missing={"bill": {"restart": 2}})
-LOST = "number 7"
+LOST = "number: 7"
 """The first event of a history has another number: it is missing at its place."""
 charged: Counter[str] = Counter()
 

@@ -77,6 +77,7 @@ async def test_what_live_workers_host_and_do_not_take_is_told_as_overload_and_no
     assert "the 1 live workers that host it are all busy; start one more" in texts[busy.id]
     assert "the 1 live workers that serve it are all busy" in texts[task.id]
     assert sum("no live worker hosts it" in text for text in texts.values()) == 1
+    assert await watch.untouched([busy, task]), "nothing is put into a queue a second time"
 
 
 async def test_a_process_is_counted_once_however_often_it_is_found(watch: Watch) -> None:
