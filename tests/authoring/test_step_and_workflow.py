@@ -68,7 +68,6 @@ def test_a_queued_step_has_a_minute_a_step_here_an_hour_and_each_what_it_says() 
     assert step(queue="bank")(pay).timeout == 60.0
     assert step(queue="bank", timeout=5)(pay).timeout == 5.0
     assert step(pay).timeout == 3600.0
-    assert charge.options(queue="bank").step.timeout == 60.0
 
 
 def test_a_workflow_is_known_by_its_function_and_settings() -> None:
