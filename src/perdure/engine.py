@@ -115,8 +115,6 @@ class Engine(Client):
         self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._breakers = settings.breakers(self.options.breakers) if work else BreakerSettings()
         self._outages = settings.outages(self.options.outages) if work else {}
-        self._missing = settings.missing(self.options.missing) if work else {}
-        self._sweep_paces = settings.sweep_paces(self.options.sweeps) if work else {}
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None
         self._draining: Worker | None = None
@@ -175,7 +173,8 @@ class Engine(Client):
             Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
             self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
             self._breakers, settings.check_rate(self.options.check_rate), self._monitor.observers,
-            self._monitor.traces, self._outages, self._sweep_paces, self._missing,
+            self._monitor.traces, self._outages, settings.sweep_paces(self.options.sweeps),
+            settings.missing(self.options.missing),
         )  # fmt: skip
         return Worker(parts, self.results)
 

@@ -15,11 +15,13 @@ from msgspec import DecodeError, json
 
 from perdure.errors import DefinitionError
 from perdure.kernel.breaker import BreakerSettings
+from perdure.kernel.missing import MissingRule
+from perdure.kernel.missing import rules_of as rules_for_missing
 from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
+from perdure.kernel.sweep_pass import paces
 
 if TYPE_CHECKING:
-    from perdure.kernel.missing import MissingRule
     from perdure.store.sealed.codec import Codec
     from perdure.store.sealed.offload import Offload
 
@@ -92,18 +94,14 @@ def check_rate(own: float) -> float:
 
 def sweep_paces(own: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Seconds between two passes of sweeps, of the program itself and of ``perdure.toml``; raises DefinitionError."""
-    from perdure.kernel.sweep_pass import paces
-
     file, found = _config()
     return {**paces("the program", own or {}), **paces(file, found.get("sweeps", {}))}
 
 
 def missing(own: Mapping[str, Any] | None = None) -> dict[str, MissingRule]:
     """The kinds that begin again by themselves, of the program and of ``perdure.toml``; raises DefinitionError."""
-    from perdure.kernel.missing import rules_of
-
     file, found = _config()
-    return {**rules_of("the program", own or {}), **rules_of(file, found.get("missing", {}))}
+    return {**rules_for_missing("the program", own or {}), **rules_for_missing(file, found.get("missing", {}))}
 
 
 def _config() -> tuple[str, Mapping[str, Any]]:

@@ -82,10 +82,6 @@ COUNTERS = {
 """Every counter with its meaning; a test holds the names used in the code against this table."""
 
 
-SWEPT = ("sweep_passes", "sweep_rows_seen", "sweep_rows_changed", "sweep_rows_left")
-"""The counters of what passes of sweeps have done."""
-
-
 class Telemetry:
     """What one engine has counted and measured since it was made."""
 
@@ -103,12 +99,14 @@ class Telemetry:
 
     def swept(self, sweep: str, seen: int, changed: int, left: int) -> None:
         """One pass of a sweep has read so many rows, changed so many, and left so many alone."""
-        for name, by in zip(SWEPT, (1, seen, changed, left), strict=True):
-            self.counters[name] += by
+        self.count("sweep_passes")
+        self.count("sweep_rows_seen", seen)
+        self.count("sweep_rows_changed", changed)
+        self.count("sweep_rows_left", left)
 
     def sweep_failed(self, sweep: str) -> None:
         """One pass of a sweep has ended by an error."""
-        self.counters["sweep_errors"] += 1
+        self.count("sweep_errors")
 
     def took(self, name: str, seconds: float) -> None:
         """Record that one ``name`` (claim, replay, commit, start, send, beat, sweep) took so many seconds."""

@@ -11,7 +11,7 @@ from perdure.client import recovery
 from perdure.client.health import HealthFinding, HealthLevel, health
 from perdure.client.recovery import Recovery, RecoveryProgress
 from perdure.errors import DefinitionError
-from perdure.kernel.sweep_pass import SETTABLE, WAVE_SECONDS, Passes
+from perdure.kernel.sweep_pass import SWEEPS, WAVE_SECONDS, Passes
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps import owner_gone, process_idle
@@ -44,7 +44,7 @@ async def test_a_sweep_looks_at_the_pace_that_is_set_and_another_terminal_sees_i
     await supervisor.log.look()
     seen = {one.sweep: one.every for one in await Recovery(watch.store).sweeps()}
     assert seen == {"process idle": 0.5, "owner gone": owner_gone.SECONDS}
-    assert supervisor._periods.keys() - {"record unsound"} == set(SETTABLE)
+    assert supervisor._periods.keys() == set(SWEEPS)
 
 
 def test_paces_are_set_by_the_program_and_the_file_counts_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +102,8 @@ async def test_health_says_how_long_ago_the_sweeps_have_passed_and_warns_of_thos
 
 async def test_a_sweep_that_is_slow_because_it_was_told_so_is_not_silent(watch: Watch) -> None:
     log = made(await watch.context())
-    log._periods = {"idle": 600.0}
-    passed(log, "idle")
+    log._periods = {"process idle": 600.0}
+    passed(log, "process idle")
     await log.look()
     await watch.passed(1200)
     assert (await of_sweeps(watch)).level is HealthLevel.PASSING

@@ -15,7 +15,7 @@ from perdure.kernel.names import LIBRARY
 from perdure.kernel.note import Note
 from perdure.kernel.process import Status
 from perdure.kernel.queue import SWITCH, Queue
-from perdure.kernel.sweep_pass import Passes, sweep_of
+from perdure.kernel.sweep_pass import SWEEPS, Passes, sweep_of
 from perdure.kernel.worker import Backlog, WorkerRow, unhosted
 from perdure.store.base import Search, Store
 
@@ -147,7 +147,7 @@ def _recovery(queues: Iterable[Queue]) -> HealthFinding:
 
 def _sweeps(notes: Iterable[Note], workers: Sequence[WorkerRow], now: int) -> HealthFinding:
     """Whether each sweep has passed lately, in whichever worker; the alert says it once, this as long as it is so."""
-    known = {sweep: note.read(Passes) for note in notes if (sweep := sweep_of(note)) is not None}
+    known = {sweep: note.read(Passes) for note in notes if (sweep := sweep_of(note)) in SWEEPS}
     since = min((one.started_at for one in workers if one.due_at is not None and one.due_at >= now), default=None)
     ages = {sweep: (now - passes.at) / SECOND for sweep, passes in known.items() if passes.at}
     if since is None:

@@ -28,7 +28,9 @@ SETTABLE = (
     "finished long ago", "lease lapsed", "owner gone", "process idle", "process overdue", "process set back",
     "signal overlooked", "unhosted", "worker dead", "worker silent",
 )  # fmt: skip
-"""The sweeps whose pace may be set. That of ``record unsound`` is set by the rate of checks."""
+"""The sweeps whose pace may be set."""
+SWEEPS = (*SETTABLE, "record unsound")
+"""All sweeps; how fast the last one goes is set by the rate of checks."""
 
 
 class Passes(Struct, frozen=True, gc=False):

@@ -17,7 +17,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import FINAL, RUNNING, Process
 from perdure.monitoring.catalogue import METRICS
 from perdure.monitoring.series import BOUNDS, Counts, Histograms
-from perdure.telemetry import SWEPT, Telemetry
+from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
@@ -29,6 +29,9 @@ Gauge = tuple[str, tuple[str, ...], float]
 """The name, the labels and the value of something that goes up and down."""
 
 TIMED_TURNS = 8
+
+SWEPT = ("sweep_passes", "sweep_rows_seen", "sweep_rows_changed", "sweep_rows_left")
+"""What passes of sweeps have done: counted in all, and by sweep."""
 
 STOPS = frozenset(
     {
