@@ -11,6 +11,8 @@ from perdure import Engine, Search, Status
 from perdure.client.finding import finder
 from perdure.client.view import ProcessView
 from perdure.errors import InvalidInput, ProcessFailed
+from perdure.kernel.event import EventType
+from perdure.kernel.failure import Failure
 from perdure.kernel.fingerprint import without_what_varies
 from tests.finding import bank
 from tests.runtime.conftest import LIMIT, Open, until_row
@@ -120,6 +122,9 @@ async def test_failures_are_grouped_by_the_worker_on_which_they_happened(opened:
         await engine.close()
     client, _ = await opened()
     groups = await client.failures(by="worker")
+    events = await client.process(groups[0].sample).history()
+    [failed] = [Failure.shown(event.payload or b"") for event in events if event.type is EventType.STEP_FAILED]
+    assert failed.worker == "web-1:7", "known of the step, whichever worker ends the process"
     assert [(one.worker, one.type, one.count) for one in groups] == [
         ("web-1:7", "CardRefused", 2), ("web-1:7", "ValueError", 1), ("web-2:9", "CardRefused", 1)
     ]  # fmt: skip
