@@ -192,6 +192,7 @@ class Engine(Client):
             self.telemetry, self.options, self._alone, self._policies, self, self._on_alert,
             self._breakers, settings.check_rate(self.options.check_rate), self._monitor.observers,
             self._monitor.traces, self._outages, self._remover(self._rules),
+            settings.sweep_paces(self.options.sweeps), settings.missing(self.options.missing),
         )  # fmt: skip
         return Worker(parts, self.results)
 

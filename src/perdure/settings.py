@@ -15,10 +15,13 @@ from msgspec import DecodeError, json
 
 from perdure.errors import DefinitionError
 from perdure.kernel.breaker import BreakerSettings
+from perdure.kernel.missing import MissingRule
+from perdure.kernel.missing import rules_of as rules_for_missing
 from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
 from perdure.kernel.retention import RetentionRule
 from perdure.kernel.retention import rules_of as retention_rules_of
+from perdure.kernel.sweep_pass import paces
 
 if TYPE_CHECKING:
     from perdure.store.sealed.codec import Codec
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 SEAL = "PERDURE_SEAL"
 CONFIG = "PERDURE_CONFIG"
 CONFIG_FILE = "perdure.toml"
+_SECTIONS = ("policies", "breakers", "checks", "outages", "sweeps", "missing", "retention")
 URL = "PERDURE_URL"
 DEFAULT_URL = "sqlite:///perdure.db"
 """The database of engines and commands that are given none: a file in the folder where the program runs."""
@@ -113,6 +117,18 @@ def check_rate(own: float) -> float:
     return float(rate)
 
 
+def sweep_paces(own: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """Seconds between two passes of sweeps, of the program itself and of ``perdure.toml``; raises DefinitionError."""
+    file, found = _config()
+    return {**paces("the program", own or {}), **paces(file, found.get("sweeps", {}))}
+
+
+def missing(own: Mapping[str, Any] | None = None) -> dict[str, MissingRule]:
+    """The kinds that begin again by themselves, of the program and of ``perdure.toml``; raises DefinitionError."""
+    file, found = _config()
+    return {**rules_for_missing("the program", own or {}), **rules_for_missing(file, found.get("missing", {}))}
+
+
 def _config() -> tuple[str, Mapping[str, Any]]:
     """The file that sets things, and what it sets."""
     name = os.environ.get(CONFIG) or CONFIG_FILE
@@ -131,10 +147,9 @@ def _config() -> tuple[str, Mapping[str, Any]]:
         found = tomllib.loads(text)
     except ValueError as error:
         raise _unreadable(file, error) from error
-    if unknown := found.keys() - {"policies", "breakers", "checks", "outages", "retention"}:
+    if unknown := found.keys() - set(_SECTIONS):
         raise DefinitionError(
-            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies, "
-            "breakers, checks, outages and retention"
+            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set {', '.join(_SECTIONS)}"
         )
     return name, found
 

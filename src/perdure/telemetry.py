@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 COUNTERS = {
     "starts": "processes started here",
     "starts_existing": "starts answered with a process that was there already",
@@ -18,6 +20,7 @@ COUNTERS = {
     "cache_hits": "processes claimed that were still in memory and went on without a replay",
     "cache_misses": "processes claimed whose history was replayed",
     "processes_handed_over": "times that a process was left to a newer worker, which understands all of it",
+    "processes_revived": "processes freed or taken over from a worker that had ended, or had let the lease lapse",
     "takeovers": "processes claimed whose lease had lapsed",
     "completed": "processes completed here",
     "failed": "processes failed here",
@@ -54,6 +57,12 @@ COUNTERS = {
     "processes_expired": "processes ended over their deadline",
     "processes_idle": "idle processes checked",
     "letters_overlooked": "processes found waiting although their signal has arrived: an old worker overlooked it",
+    "sweep_passes": "passes of sweeps, which look for what is stuck",
+    "sweep_errors": "passes of sweeps that ended by an error",
+    "sweep_rows_seen": "rows that sweeps have read",
+    "sweep_rows_changed": "rows that sweeps have freed, ended, removed or reported",
+    "sweep_rows_left": "rows that sweeps have left alone, since recovery was paused or its budget spent",
+    "processes_begun_again": "processes restarted by a rule, as they cannot be replayed or nobody hosts their code",
     "records_unsound": "findings of the soundness check",
     "processes_unhosted": "processes due that no live worker hosts",
     "processes_overloaded": "processes due for a minute whose hosts are all busy, or whose queue is full or blocked",
@@ -84,6 +93,21 @@ class Telemetry:
     def count(self, name: str, by: int = 1) -> None:
         """Raise the counter ``name`` (one of :data:`COUNTERS`)."""
         self.counters[name] += by
+
+    def revived(self, kinds: Iterable[str]) -> None:
+        """Processes of these kinds, one each, were revived; a queue's tasks are of the kind ``@bank``."""
+        self.counters["processes_revived"] += sum(1 for _ in kinds)
+
+    def swept(self, sweep: str, seen: int, changed: int, left: int) -> None:
+        """One pass of a sweep has read so many rows, changed so many, and left so many alone."""
+        self.count("sweep_passes")
+        self.count("sweep_rows_seen", seen)
+        self.count("sweep_rows_changed", changed)
+        self.count("sweep_rows_left", left)
+
+    def sweep_failed(self, sweep: str) -> None:
+        """One pass of a sweep has ended by an error."""
+        self.count("sweep_errors")
 
     def took(self, name: str, seconds: float) -> None:
         """Record that one ``name`` (claim, replay, commit, start, send, beat, sweep) took so many seconds."""

@@ -61,6 +61,15 @@ def test_a_step_is_known_by_its_function_and_settings() -> None:
     assert charge.shape.result_type is str
 
 
+def test_a_queued_step_has_a_minute_a_step_here_an_hour_and_each_what_it_says() -> None:
+    async def pay(cents: int) -> int:
+        return cents
+
+    assert step(queue="bank")(pay).timeout == 60.0
+    assert step(queue="bank", timeout=5)(pay).timeout == 5.0
+    assert step(pay).timeout == 3600.0
+
+
 def test_a_workflow_is_known_by_its_function_and_settings() -> None:
     assert (order.name, order.version, order.deadline, order.idle) == ("order", f"{__name__}:order", None, None)
     assert (second_order.version, second_order.deadline) == ("2", 3600.0)

@@ -39,6 +39,10 @@ def test_failures_are_listed_by_cause_and_a_fingerprint_leads_to_the_processes(
     listed = terminal("ps", "--where", f"fingerprint = {group['fingerprint']}")
     assert listed.has("R-1") and listed.has("R-2") and not listed.has("A-1")
     assert terminal("failures", "error = KeyError").has("nothing has failed or is broken")
+    [group] = terminal("failures", "--by", "worker", "--json").json
+    said = terminal("failures", "--by", "worker")
+    assert said.has(group["worker"]) and said.has("2 processes have failed or are broken on 1 workers, by 1 causes")
+    assert terminal("ps", "--where", f'worker = "{group["worker"]}" and status = failed').has("R-1")
 
 
 def test_the_board_counts_what_is_unfinished(terminal: Terminal, working: Working) -> None:

@@ -11,6 +11,8 @@ from perdure import Engine, Search, Status
 from perdure.client.finding import finder
 from perdure.client.view import ProcessView
 from perdure.errors import InvalidInput, ProcessFailed
+from perdure.kernel.event import EventType
+from perdure.kernel.failure import Failure
 from perdure.kernel.fingerprint import without_what_varies
 from tests.finding import bank
 from tests.runtime.conftest import LIMIT, Open, until_row
@@ -108,6 +110,29 @@ async def test_failures_with_one_cause_are_one_group(opened: Open) -> None:
         "CardRefused",
         "ConnectionError",
     ]
+
+
+async def test_failures_are_grouped_by_the_worker_on_which_they_happened(opened: Open) -> None:
+    for name, ways in (("web-1:7", ("refused", "refused", "odd")), ("web-2:9", ("refused", "well"))):
+        engine, _ = await opened(work=True, workflows=[bank])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine.machine, "name", lambda: name)  # noqa: B023
+            for number, how in enumerate(ways):
+                await _ended(await engine.start(bank.payment.options(key=f"{name}-{number}"), "A", how))
+        await engine.close()
+    client, _ = await opened()
+    groups = await client.failures(by="worker")
+    events = await client.process(groups[0].sample).history()
+    [failed] = [Failure.shown(event.payload or b"") for event in events if event.type is EventType.STEP_FAILED]
+    assert failed.worker == "web-1:7", "known of the step, whichever worker ends the process"
+    assert [(one.worker, one.type, one.count) for one in groups] == [
+        ("web-1:7", "CardRefused", 2), ("web-1:7", "ValueError", 1), ("web-2:9", "CardRefused", 1)
+    ]  # fmt: skip
+    assert keys(await client.list(where=groups[0].query)) == {"payment web-1:7-0", "payment web-1:7-1"}
+    assert keys(await client.list(where="worker = web-2*")) == {"payment web-2:9-0"}
+    assert [(one.worker, one.count) for one in await client.failures()] == [("", 3), ("", 1)]
+    with pytest.raises(InvalidInput, match="Give one of: cause, worker"):
+        await client.failures(by="moon")  # type: ignore[arg-type]
 
 
 async def test_the_board_counts_what_is_unfinished_by_who_moves_it_next(opened: Open) -> None:

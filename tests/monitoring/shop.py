@@ -41,6 +41,14 @@ async def pay(cents: int) -> int:
     return cents
 
 
+@step(queue="bank")
+async def count(coins: int) -> int:
+    """A queued step that waits."""
+    calls.append("count")
+    await held.wait()
+    return coins
+
+
 @step
 async def ask(article: str) -> str:
     """Makes a span of its own, as an instrumented HTTP client does, and waits if it is told to."""
@@ -89,6 +97,12 @@ async def asks(article: str) -> str:
 
 
 @workflow
+async def counts(coins: int) -> int:
+    """A queued step that waits."""
+    return await count(coins)
+
+
+@workflow
 async def weighs() -> dict[str, Any]:
     """A step in a thread."""
     return await weigh()
@@ -124,4 +138,4 @@ class Account(machine.Machine):
         return self.balance
 
 
-WORKFLOWS = [order, gift, waits, asks, hangs, weighs, tells, Account.__machine__]
+WORKFLOWS = [order, gift, waits, asks, counts, hangs, weighs, tells, Account.__machine__]

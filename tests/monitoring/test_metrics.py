@@ -21,6 +21,9 @@ from perdure.telemetry import COUNTERS, Telemetry
 from tests.monitoring import shop
 from tests.runtime.conftest import Open, lose, until
 
+SWIFT = WorkerOptions(sweeps={"owner_gone": 0.05})
+"""Sweeps that need not be waited for."""
+
 
 @pytest.fixture(autouse=True)
 def _none_called() -> None:
@@ -89,6 +92,42 @@ async def test_a_replay_counts_nothing_a_second_time(opened: Open) -> None:
         ("perdure_process_duration_seconds_count", {"kind": "waits", "status": "completed"}, (0, 1)),
     ):
         assert (value(first, name, **labels), value(second, name, **labels)) == each, name
+
+
+async def test_revivals_are_counted_by_kind_and_queue(opened: Open) -> None:
+    registry = CollectorRegistry()
+    engine, store = await opened(work=True, workflows=shop.WORKFLOWS)
+    await engine.start(shop.asks, "wait")
+    await engine.start(shop.counts, 7)
+    await until(lambda: {"ask", "count"} <= set(shop.calls))
+    await opened(work=True, workflows=shop.WORKFLOWS, metrics=registry)
+    await lose(engine, store)
+    for kind in ("asks", "@bank"):
+        await until(lambda: value(registry, "perdure_processes_revived_total", kind=kind))  # noqa: B023
+        assert value(registry, "perdure_processes_revived_total", kind=kind) == 1
+    shop.held.set()
+
+
+async def test_what_sweeps_have_read_freed_and_left_alone_is_counted_by_sweep(opened: Open) -> None:
+    registry = CollectorRegistry()
+    engine, store = await opened(work=True, workflows=shop.WORKFLOWS)
+    await engine.start(shop.asks, "wait")
+    await until(lambda: "ask" in shop.calls)
+    other, _ = await opened(work=True, workflows=shop.WORKFLOWS, metrics=registry, options=SWIFT)
+    await other.recovery.pause(who="Ann")
+    await lose(engine, store)
+    gone = {"sweep": "owner gone"}
+    await until(lambda: value(registry, "perdure_sweep_rows_left_total", **gone))
+    assert value(registry, "perdure_sweep_rows_changed_total", **gone) == 0
+    await other.recovery.resume()
+    await until(lambda: value(registry, "perdure_sweep_rows_changed_total", **gone))
+    assert value(registry, "perdure_sweep_rows_changed_total", **gone) == 1
+    assert value(registry, "perdure_sweep_rows_seen_total", **gone) >= 2
+    assert value(registry, "perdure_sweep_passes_total", **gone) >= 2
+    figures = other.metrics()
+    assert figures["sweep_passes"] >= value(registry, "perdure_sweep_passes_total", **gone)
+    assert figures["sweep_rows_changed"] >= 1 and figures["sweep_errors"] == 0
+    shop.held.set()
 
 
 async def test_a_key_that_is_released_is_no_second_end(opened: Open) -> None:

@@ -15,13 +15,19 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
 from perdure.kernel.transition import orphaned
-from tests.runtime.conftest import LIMIT, Open, until_row
+from perdure.runtime.options import WorkerOptions
+from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 failing: set[str] = set()
+gates: dict[str, asyncio.Event] = {}
+begun: list[str] = []
 
 
 @step(retry=Retry.NONE)
 async def act(name: str) -> str:
+    begun.append(name)
+    if name in gates:
+        await gates[name].wait()
     if name in failing:
         raise ConnectionError(name)
     return name
@@ -86,3 +92,25 @@ async def test_a_revival_says_that_it_was_automatic_and_a_retry_who_it_was(opene
     assert told(revived)["origin"] == "automatic"
     await handle.signal("on", 1)
     assert await handle.result(LIMIT) == "1"
+
+
+async def test_a_claim_of_a_lapsed_lease_says_which_worker_took_the_process_over(opened: Open) -> None:
+    begun.clear()
+    gates["x"] = asyncio.Event()
+    brief = WorkerOptions(lease_seconds=0.4, beat_seconds=0.1)
+    first, _ = await opened(work=True, workflows=[errand], options=brief)
+    handle = await first.start(errand, "x")
+    await until(lambda: begun == ["x"])
+    assert first.worker is not None
+    await first.worker.claimer.loop.stop()
+    for instance in list(first.worker.scheduler.instances.values()):
+        first.worker.scheduler.drop(instance)  # its worker lives, and renews the lease no more
+    gates.clear()
+    second, _ = await opened(work=True, workflows=[errand])
+    await until(lambda: begun == ["x", "x"])
+    await until_row(second, handle.id, lambda row: row.awaiting == "signal on")
+    [revived] = [event for event in await second.process(handle.id).history() if event.type is EventType.REVIVED]
+    evidence = told(revived)
+    assert (evidence["lease"], evidence["origin"], evidence["sweep"]) == ("lapsed", "automatic", "claim")
+    assert evidence["by"] == second.machine.name()
+    assert second.metrics()["processes_revived"] == second.metrics()["takeovers"] == 1

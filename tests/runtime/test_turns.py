@@ -267,6 +267,32 @@ async def test_the_last_state_of_a_turn_is_stored_with_it(opened: Open) -> None:
     assert (await handle.status()).state == {"at": 3}
 
 
+# -- timers of no time -------------------------------------------------------------------
+
+
+@workflow
+async def ticks(times: int) -> int:
+    for _ in range(times):
+        await asyncio.sleep(0.000_001)
+    for _ in range(times):
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            times += 1
+    return times
+
+
+async def test_a_timer_of_no_time_goes_on_without_a_claim_and_a_look_at_the_database(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[ticks])
+    assert engine.worker is not None
+    await engine.worker.claimer.loop.stop()
+    for loop in engine.worker.supervisor.loops:
+        await loop.stop()
+    assert await (await engine.start(ticks, 5)).result(LIMIT) == 10
+    assert engine.metrics()["claims"] == 0 and engine.metrics()["timers"] >= 5
+
+
 # -- the collector ----------------------------------------------------------------------
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from msgspec import json
 
 from perdure import limits
+from perdure.client.recovery import Recovery
 from perdure.clock import SECOND
+from perdure.kernel.missing import MissingRule
 from perdure.kernel.queue import Queue
+from perdure.kernel.run import Opening
 from perdure.kernel.worker import Offer, WorkerRow
 from perdure.runtime.sweeps import unhosted
 from tests.sweeps.watch import Watch, order
@@ -73,6 +77,7 @@ async def test_what_live_workers_host_and_do_not_take_is_told_as_overload_and_no
     assert "the 1 live workers that host it are all busy; start one more" in texts[busy.id]
     assert "the 1 live workers that serve it are all busy" in texts[task.id]
     assert sum("no live worker hosts it" in text for text in texts.values()) == 1
+    assert await watch.untouched([busy, task]), "nothing is put into a queue a second time"
 
 
 async def test_a_process_is_counted_once_however_often_it_is_found(watch: Watch) -> None:
@@ -130,3 +135,38 @@ async def test_after_a_store_error_the_next_round_reports_it(watch: Watch) -> No
     await watch.trial.started(kind="forgotten")
     await watch.passed(61)
     assert await watch.after_an_outage(context, partial(unhosted.sweep, known=known), "search") == 1
+
+
+async def test_with_a_rule_what_waits_for_a_version_that_nobody_hosts_begins_again_with_that_of_new_ones(
+    watch: Watch,
+) -> None:
+    context, known = await watch.context(order), unhosted.Known()
+    context.missing = {"order": MissingRule(1, versions=True), "forgotten": MissingRule(1, versions=True)}
+    old, other = await watch.trial.started(code="0"), await watch.trial.started(kind="forgotten", code="0")
+    elsewhere = await watch.trial.started(code="0.5")
+    offer = Offer(frozenset({("order", "0.5")})).encode()
+    await watch.passed(61)
+    await watch.store.enlist(WorkerRow(b"w" * 16, "busy:1", offer), 3600 * SECOND)
+    recovery = Recovery(watch.store)
+    await recovery.pause(who="Ann")
+    await unhosted.sweep(context, known)
+    assert await watch.untouched([old, other, elsewhere])
+    await recovery.resume()
+    await unhosted.sweep(context, known)
+    assert await watch.untouched([other, elsewhere])
+    again = await watch.sound(old)
+    assert (again.code, again.run, again.owner, again.due_at) == ("1", 2, None, await watch.store.now())
+    [opened] = await watch.store.history(old.id, 2)
+    opening = json.decode(opened.payload or b"", type=Opening)
+    assert (opening.automatic, opening.sender["who"], opening.sender["origin"]) == (1, "perdure", "automatic")
+    assert "version '0', which no live worker hosts" in opening.sender["why"]
+    assert context.telemetry.counters["processes_begun_again"] == 1
+
+
+async def test_without_versions_in_its_rule_a_version_that_nobody_hosts_is_left_alone(watch: Watch) -> None:
+    context, known = await watch.context(order), unhosted.Known()
+    context.missing = {"order": MissingRule(1)}
+    old = await watch.trial.started(code="0")
+    await watch.passed(61)
+    assert await unhosted.sweep(context, known) == 1
+    assert await watch.untouched([old])

@@ -87,13 +87,37 @@ async def sweeps(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
         output.show(_sweep_rows(views, await present(engine)) if views else "no sweep has passed yet: no worker lives")
 
 
+@recovery.command
+async def progress(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
+    """Show how far the sweeps have come that recover processes.
+
+    A wave begins with a find, and ends when nothing is found for a minute.
+    Freed and examined are of the last wave, waiting is now.
+    """
+    async with connected(url) as engine:
+        views = await engine.recovery.progress()
+        if json:
+            output.show_json(views)
+            return
+        now = await present(engine)
+        rows = Rows("sweep", "wave began", "last find", "examined", "freed", "waiting")
+        for one in views:
+            waiting = f"{one.waiting:,}{' or more' if one.more else ''}"
+            began, last = text.when(one.since, now) or "-", text.when(one.at, now) or "-"
+            rows.add(one.sweep, began, last, f"{one.examined:,}", f"{one.recovered:,}", waiting)
+        output.show(rows)
+
+
 def _sweep_rows(views: list[SweepView], now: datetime) -> Rows:
-    rows = Rows("sweep", "last pass", "by", "took", "seen", "changed", "left", "passes", "all changed", "error")
+    rows = Rows(
+        "sweep", "every", "last pass", "by", "took", "seen", "changed", "left", "passes", "all changed", "error"
+    )
     for view in views:
         numbers = (view.seen, view.changed, view.left, view.passes, view.total_changed)
         error = f"{view.error}, {text.when(view.failed_at, now)}; {view.errors:,} in all" if view.errors else ""
         last = text.when(view.at, now) or "never"
-        rows.add(view.sweep, last, view.by, text.span(view.took), *(f"{one:,}" for one in numbers), error)
+        every = text.span(view.every) if view.every else "-"
+        rows.add(view.sweep, every, last, view.by, text.span(view.took), *(f"{one:,}" for one in numbers), error)
     return rows
 
 

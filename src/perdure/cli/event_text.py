@@ -141,6 +141,11 @@ def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = msgspec.json.decode(event.payload or b"{}")
+    by = f"; revived by {told['by']} ({told['sweep']})" if "by" in told else ""
+    return _loss(told) + by
+
+
+def _loss(told: dict[str, Any]) -> str:
     if told.get("died"):
         name = told["worker"].partition(" ")[0]
         if told.get("waited"):

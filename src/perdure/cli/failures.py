@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Literal
 
 from rich.text import Text
 
@@ -25,7 +26,13 @@ async def looking(url: str) -> AsyncIterator[tuple[Engine, datetime]]:
 
 
 async def failures(
-    where: str = "", *, kind: str | None = None, limit: int = 20, json: Json = False, url: Url = DEFAULT_URL
+    where: str = "",
+    *,
+    kind: str | None = None,
+    by: Literal["cause", "worker"] = "cause",
+    limit: int = 20,
+    json: Json = False,
+    url: Url = DEFAULT_URL,
 ) -> None:
     """Count failures by cause, the most frequent first.
 
@@ -39,27 +46,33 @@ async def failures(
         Only processes that fit this query: "kind = order and age < 2d".
     kind
         Only processes of this kind.
+    by
+        With "worker" also by the worker on which they have failed.
     limit
         How many lines to show.
     """
     async with looking(url) as (engine, now):
-        found = await engine.failures(where, kind=kind)
+        found = await engine.failures(where, kind=kind, by=by)
         if json:
             output.show_json(found)
             return
         if not found:
             output.show("nothing has failed or is broken")
             return
-        rows = Rows("fingerprint", "count", "last hour", "last", "kind", "step", "error")
+        first = ("worker",) if by == "worker" else ()
+        rows = Rows(*first, "fingerprint", "count", "last hour", "last", "kind", "step", "error")
         for one in found[:limit]:
             rows.add(
-                one.fingerprint, f"{one.count:,}", f"{one.recent:,}", text.when(one.last, now),
+                *((one.worker or "-",) if first else ()), one.fingerprint,
+                f"{one.count:,}", f"{one.recent:,}", text.when(one.last, now),
                 one.kind, one.step or "-", Text(f"{one.type}: {one.message}".rstrip(": "), style="red"),
             )  # fmt: skip
         output.show(rows, "")
         total = sum(one.count for one in found)
         shown = "" if len(found) <= limit else f"; {limit} shown, the others: --limit {len(found)}"
-        output.show(f"{total:,} processes have failed or are broken, by {len(found):,} causes{shown}")
+        causes, workers = len({one.fingerprint for one in found}), len({one.worker for one in found})
+        on = f" on {workers:,} workers" if first else ""
+        output.show(f"{total:,} processes have failed or are broken{on}, by {causes:,} causes{shown}")
 
 
 async def board(where: str = "", *, kind: str | None = None, json: Json = False, url: Url = DEFAULT_URL) -> None:

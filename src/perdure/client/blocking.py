@@ -246,6 +246,7 @@ class BlockingRecovery(BlockingPart[Recovery]):
     resume = blocking(Recovery.resume)
     limit = blocking(Recovery.limit)
     sweeps = blocking(Recovery.sweeps)
+    progress = blocking(Recovery.progress)
 
 
 class BlockingReference(Generic[Holder]):

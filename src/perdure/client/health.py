@@ -12,8 +12,10 @@ from perdure.errors import StoreError
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.clock import STEP, Clock
 from perdure.kernel.names import LIBRARY
+from perdure.kernel.note import Note
 from perdure.kernel.process import Status
 from perdure.kernel.queue import SWITCH, Queue
+from perdure.kernel.sweep_pass import SWEEPS, Passes, sweep_of
 from perdure.kernel.worker import Backlog, WorkerRow, unhosted
 from perdure.store.base import Search, Store
 
@@ -65,6 +67,7 @@ async def health(store: Store) -> Health:
         backlogs = await store.records(Backlog)
         queues, figures = await store.records(Queue), await queue_figures(store)
         (clock,) = await store.records(Clock)
+        notes = await store.records(Note)
     except StoreError as error:
         return Health((HealthFinding("database", HealthLevel.CRITICAL, f"the database does not answer: {error}"),))
     return Health(
@@ -75,6 +78,7 @@ async def health(store: Store) -> Health:
             _queues(figures),
             _people(unfinished),
             _recovery(queues),
+            _sweeps(notes, workers, now),
             _clock(clock),
         )
     )
@@ -139,6 +143,24 @@ def _recovery(queues: Iterable[Queue]) -> HealthFinding:
     why = f": {paused.blocked_why}" if paused.blocked_why else ""
     text = f"automatic recovery is paused by {paused.blocked_by or 'an unnamed user'}{why}. `perdure recovery resume`"
     return HealthFinding("recovery", HealthLevel.WARNING, text)
+
+
+def _sweeps(notes: Iterable[Note], workers: Sequence[WorkerRow], now: int) -> HealthFinding:
+    """Whether each sweep has passed lately, in whichever worker; the alert says it once, this as long as it is so."""
+    known = {sweep: note.read(Passes) for note in notes if (sweep := sweep_of(note)) in SWEEPS}
+    since = min((one.started_at for one in workers if one.due_at is not None and one.due_at >= now), default=None)
+    ages = {sweep: (now - passes.at) / SECOND for sweep, passes in known.items() if passes.at}
+    if since is None:
+        last = f"; the last pass was {min(ages.values()):,.0f} s ago" if ages else ""
+        return HealthFinding("sweeps", HealthLevel.PASSING, f"no worker is alive, so nothing is swept{last}")
+    silent = [sweep for sweep, passes in known.items() if passes.silent(now, since, passes.patience, 0.0)]
+    if silent:
+        whom = [f"{one}, {ages[one]:,.0f} s ago" if one in ages else f"{one}, never" for one in silent]
+        text = f"sweeps do not pass: {_listed(whom)}. What they would find stays stuck: `perdure recovery sweeps`"
+        return HealthFinding("sweeps", HealthLevel.WARNING, text)
+    if not ages:
+        return HealthFinding("sweeps", HealthLevel.PASSING, "no sweep has passed yet")
+    return HealthFinding("sweeps", HealthLevel.PASSING, f"every sweep has passed within {max(ages.values()):,.0f} s")
 
 
 def _clock(clock: Clock) -> HealthFinding:

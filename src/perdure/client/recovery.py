@@ -18,7 +18,8 @@ from perdure.kernel.plain import shown
 from perdure.kernel.queue import SWITCH, Queue
 from perdure.kernel.recovery_budget import NAME, RecoveryBudget
 from perdure.kernel.sweep_pass import Passes, sweep_of
-from perdure.store.base import Store, switch
+from perdure.limits import SWEEP_ROWS
+from perdure.store.base import Overdue, Search, Store, switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class SweepView:
     them it freed, ended, removed or reported, and ``left`` how many it left alone, since recovery was paused or its
     budget spent. ``passes``, ``total_seen``, ``total_changed`` and ``errors`` count since the first pass. ``error`` is
     the class of the last error, raised at ``failed_at``; ``alarmed_at`` is when people were last told that the sweep is
-    silent.
+    silent. ``every`` is its pace: the seconds between two passes if there is nothing to do.
     """
 
     sweep: str
@@ -71,6 +72,40 @@ class SweepView:
     error: str
     failed_at: datetime | None
     alarmed_at: datetime | None
+    every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryProgress:
+    """How far one sweep has come with what it recovers: the present wave, or the last one.
+
+    A wave are passes with less than a minute between those that find something. It began at ``since``, and its last
+    find was at ``at``; by then ``examined`` rows were read, and ``recovered`` of them freed or ended. ``waiting`` is
+    how many there are still, at most 500: ``more`` says that there may be others. The first numbers come ten seconds
+    late, so that of a row in both only the second is true.
+    """
+
+    sweep: str
+    since: datetime | None
+    at: datetime | None
+    examined: int
+    recovered: int
+    waiting: int
+    more: bool
+
+    @property
+    def total(self) -> int:
+        """How many there were to recover, as far as is known."""
+        return self.recovered + self.waiting
+
+
+RECOVERING = {
+    "owner gone": Overdue.ORPHANED,
+    "lease lapsed": Overdue.LAPSED,
+    "process overdue": Overdue.EXPIRED,
+    "process idle": Overdue.IDLE,
+}
+"""The sweeps that recover processes, with what each of them looks for."""
 
 
 class Recovery:
@@ -113,6 +148,17 @@ class Recovery:
         notes = await self.store.records(Note)
         return [_sweep(sweep, note.read(Passes)) for note in notes if (sweep := sweep_of(note)) is not None]
 
+    async def progress(self) -> builtins.list[RecoveryProgress]:
+        """How far the sweeps have come that recover processes: what they have done, and what waits still."""
+        notes = {sweep_of(note): note.read(Passes) for note in await self.store.records(Note)}
+        found = []
+        for sweep, what in RECOVERING.items():
+            passes, rows = notes.get(sweep, Passes()), await self.store.search(Search(overdue=what, limit=SWEEP_ROWS))
+            since, at = instant(passes.wave_since or None), instant(passes.wave_at or None)
+            more = len(rows) >= SWEEP_ROWS
+            found.append(RecoveryProgress(sweep, since, at, passes.examined, passes.recovered, len(rows), more))
+        return found
+
     async def _view(self, row: Queue) -> RecoveryView:
         left = None
         if row.rate is not None:
@@ -148,4 +194,5 @@ def _sweep(sweep: str, passes: Passes) -> SweepView:
         error=passes.error,
         failed_at=instant(passes.failed_at or None),
         alarmed_at=instant(passes.alarmed_at or None),
+        every=passes.every / SECOND,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.errors import PerdureError, Permanent, StepError, StepOutcomeUnknown, StepTimeout
 from perdure.kernel.declared_error import NOTHING, Declared, name_among, rebuilt
@@ -29,8 +30,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     that the process has undone, in that order (``charge:1``: name and place); ``owed`` are those that it has not.
     ``declared`` names the class that a step has declared for such an error. ``unknown`` says that a step
     which runs at most once may have been done. ``step`` is the step whose error has ended the process, ``cause`` the
-    name of that error's class. No text says which command helps: that depends on the status that the process has by the
-    time a person reads the text.
+    name of that error's class. ``worker`` is the name of the worker on which it failed. No text says which command
+    helps: that depends on the status that the process has by the time a person reads the text.
     """
 
     type: str
@@ -45,6 +46,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     unknown: bool = False
     step: str = ""
     cause: str = ""
+    worker: str = ""
 
     @classmethod
     def of(cls, error: BaseException, attempts: int = 1, raises: Declared = NOTHING) -> Failure:
@@ -63,7 +65,12 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             unknown=isinstance(error, StepOutcomeUnknown),
             step=safe_text(error.step, NAME_BYTES) if isinstance(error, StepError) else "",
             cause=safe_text(error.type, NAME_BYTES) if isinstance(error, StepError) else "",
+            worker=_worker_of(error),
         )
+
+    def on(self, worker: str) -> Failure:
+        """The failure with the worker on which it failed, unless that is known already."""
+        return self if self.worker else replace(self, worker=worker)
 
     def encode(self) -> bytes:
         """The payload that records this failure."""
@@ -152,6 +159,12 @@ def safe_text(text: str, limit: int, *, keep_end: bool = False) -> str:
     if keep_end:
         return _CUT + raw[-room:].decode(errors="ignore")
     return raw[:room].decode(errors="ignore") + _CUT
+
+
+def _worker_of(error: BaseException) -> str:
+    """The worker on which the step has failed whose error this is."""
+    failure = error.failure if isinstance(error, StepError) else None
+    return failure.worker if isinstance(failure, Failure) else ""
 
 
 def _message(error: BaseException) -> str:

@@ -40,6 +40,8 @@ class Opening(Struct, frozen=True, omit_defaults=True):
     ``forked`` is the id of the process of which this one is a fork. Its ``seeds`` (hexadecimal) are those of the
     random numbers in turns that were copied, by the number of the last event copied with them.
 
+    ``automatic`` counts the restarts in a row that no person has ordered, this one included.
+
     A run that the process itself opened has an ``input`` of its own; its first ``letters`` messages were heard and not
     received before, and ``seen`` is the highest number heard by then.
     """
@@ -58,6 +60,7 @@ class Opening(Struct, frozen=True, omit_defaults=True):
     seen: int = 0
     forked: str = ""
     seeds: tuple[tuple[int, str], ...] = ()
+    automatic: int = 0
 
     def encode(self) -> bytes:
         """The JSON that is stored."""
@@ -187,7 +190,13 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
 
 
 def restarted(
-    process: Process, history: Sequence[Event], sender: Sender, *, now: int, input: bytes | None = None
+    process: Process,
+    history: Sequence[Event],
+    sender: Sender,
+    *,
+    now: int,
+    input: bytes | None = None,
+    automatic: int = 0,
 ) -> Commit:
     """Begin again from the stored input, or from another one, in a new run that keeps nothing but the messages.
 
@@ -205,7 +214,9 @@ def restarted(
     letters = [replace(event, number=number, at=now) for number, event in enumerate(signals, 2)]
     blank = replace(process, opened_at=now if letters else None, state=None, progress=None)
     left = undo.listed(undo.owed(history))
-    opening = Opening(process.run, 0, done="restarted", void=process.inbox, seed=process.run + 1, not_undone=left)
+    opening = Opening(
+        process.run, 0, done="restarted", void=process.inbox, seed=process.run + 1, not_undone=left, automatic=automatic
+    )
     opening = replace(opening, **same_beginning(before) | {"letters": len(letters)})
     if input is not None:
         opening = replace(opening, input=Raw(input), done=EDITED)

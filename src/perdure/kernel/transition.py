@@ -7,7 +7,7 @@ Nothing here reads a clock or waits: the times and the ids are handed in. Every 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
@@ -52,6 +52,13 @@ class Sender(Struct, frozen=True, omit_defaults=True):
     def encode(self) -> bytes:
         """The sender as the JSON that is stored."""
         return json.encode(self)
+
+
+class Rescuer(NamedTuple):
+    """Who has found that a process stands still: the name of a worker, and its sweep, or its ``claim``."""
+
+    by: str
+    sweep: str
 
 
 def turn(
@@ -119,14 +126,22 @@ def _next_look(status: Status, wake_at: int | None, idle_at: int) -> tuple[int |
 
 
 def orphaned(
-    process: Process, *, now: int, died: bool, worker: str, idle_at: int, held: int = 1, hang: Hang | None = None
+    process: Process,
+    *,
+    now: int,
+    died: bool,
+    worker: str,
+    idle_at: int,
+    held: int = 1,
+    hang: Hang | None = None,
+    by: Rescuer | None = None,
 ) -> Commit:
     """Free a process that an ended worker held: new token, due now, the death counted if there is evidence of one.
 
     ``held`` is how many suspects the worker held, see :mod:`~perdure.kernel.quarantine`. A process whose worker died
     too often while it ran alone is parked as broken, with the evidence (rule 13). If ``hang`` says which process has
     hung the worker, that counts as a death against this process and as nothing against the others; while it runs
-    alone, one hang parks it.
+    alone, one hang parks it. ``by`` says who has found the process.
     """
     ran_alone = quarantine.company(process) == 1
     hung = hang is not None and hang.process == process.id
@@ -136,7 +151,7 @@ def orphaned(
     if counted and not waited:
         deaths, alone = quarantine.after_death(process, 1 if hung else held)
     evidence: dict[str, Any] = {"worker": worker, "died": counted, "deaths": deaths, "alone_deaths": max(alone, 0)}
-    evidence |= {"origin": AUTOMATIC} | ({"waited": True} if waited else {})
+    evidence |= {"origin": AUTOMATIC} | ({"waited": True} if waited else {}) | ({} if by is None else by._asdict())
     if counted and (steps := _ran(process)):
         evidence["steps"] = steps
     freed = replace(process, deaths=deaths, alone_deaths=alone)
@@ -146,7 +161,8 @@ def orphaned(
         evidence["hung"] = {"where": hang.where, "seconds": round(hang.seconds, 1), "stack": hang.stack}
     revived = Event(process.events + 1, 0, EventType.REVIVED, now, payload=json.encode(evidence))
     if hang is not None and hung and ran_alone:
-        error = Failure(type="Hung", message=_hung(deaths, worker, hang), trace=hang.stack).encode()
+        name = worker.partition(" ")[0]
+        error = Failure(type="Hung", message=_hung(deaths, worker, hang), trace=hang.stack, worker=name).encode()
         parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
         return forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)
     if alone >= ALONE_DEATHS:
@@ -154,7 +170,7 @@ def orphaned(
             f"its worker died {deaths} times with neighbours and {alone} times while it ran alone; "
             f"the last was {worker}"
         )
-        error = Failure(type="Poison", message=text).encode()
+        error = Failure(type="Poison", message=text, worker=worker.partition(" ")[0]).encode()
         parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
         return forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)
     return forced(freed, Status.RUNNING, (revived,), now, due_at=now, error=process.error)

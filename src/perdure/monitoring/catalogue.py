@@ -47,6 +47,10 @@ LABELLED: dict[str, Metric] = {
     "perdure_processes_stopped": Metric(
         "counter", ("kind", "status"), 1, "Processes that became broken or held here, and wait for a person."
     ),
+    "perdure_processes_revived": Metric(
+        "counter", ("kind",), 1,
+        "Processes freed here, or taken over, whose worker had ended or lost the lease; the kind @bank is a queue.",
+    ),
     "perdure_queue_in": Metric("counter", ("queue",), 1, "Queued steps put into a queue here."),
     "perdure_queue_out": Metric("counter", ("queue", "status"), 1, "Queued steps of a queue that ended here."),
     "perdure_queue_wait_seconds": Metric(
@@ -66,6 +70,15 @@ LABELLED: dict[str, Metric] = {
     ),
     "perdure_store_request_duration_seconds": Metric(
         "histogram", ("request",), 0, "Requests to the database: claim, start, commit, send, beat; rounds of sweeps."
+    ),
+    "perdure_sweep_passes": Metric("counter", ("sweep",), 0, "Passes here of a sweep, which looks for what is stuck."),
+    "perdure_sweep_errors": Metric("counter", ("sweep",), 0, "Passes here of a sweep that ended by an error."),
+    "perdure_sweep_rows_seen": Metric("counter", ("sweep",), 0, "Rows that a sweep has read here."),
+    "perdure_sweep_rows_changed": Metric(
+        "counter", ("sweep",), 0, "Rows that a sweep has freed, ended, removed or reported here."
+    ),
+    "perdure_sweep_rows_left": Metric(
+        "counter", ("sweep",), 0, "Rows that a sweep has left alone here: recovery was paused, or its budget spent."
     ),
     "perdure_recoveries": Metric("counter", ("cause",), 0, "Processes rescued here, by what had stopped them."),
     "perdure_worker_slots": Metric("gauge", (), 0, "How many processes this worker may hold at once."),

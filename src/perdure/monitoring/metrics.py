@@ -30,6 +30,9 @@ Gauge = tuple[str, tuple[str, ...], float]
 
 TIMED_TURNS = 8
 
+SWEPT = ("sweep_passes", "sweep_rows_seen", "sweep_rows_changed", "sweep_rows_left")
+"""What passes of sweeps have done: counted in all, and by sweep."""
+
 STOPS = frozenset(
     {
         EventType.COMPLETED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN, EventType.HELD,
@@ -45,6 +48,23 @@ class MeasuredTelemetry(Telemetry):
     def __init__(self, metrics: Metrics) -> None:
         super().__init__()
         self._metrics = metrics
+
+    def revived(self, kinds: Iterable[str]) -> None:
+        """See Telemetry."""
+        for kind in kinds:
+            self.counters["processes_revived"] += 1
+            self._metrics.revived.add((kind,))
+
+    def swept(self, sweep: str, seen: int, changed: int, left: int) -> None:
+        """See Telemetry."""
+        super().swept(sweep, seen, changed, left)
+        for name, by in zip(SWEPT, (1, seen, changed, left), strict=True):
+            self._metrics.sweeps[name].add((sweep,), by)
+
+    def sweep_failed(self, sweep: str) -> None:
+        """See Telemetry."""
+        super().sweep_failed(sweep)
+        self._metrics.sweeps["sweep_errors"].add((sweep,))
 
     def took(self, name: str, seconds: float) -> None:
         """See Telemetry."""
@@ -68,8 +88,10 @@ class Metrics:
         self.telemetry = MeasuredTelemetry(self)
         self.started = _counts("perdure_processes_started")
         self.stopped = _counts("perdure_processes_stopped")
+        self.revived = _counts("perdure_processes_revived")
         self.waits = _histograms("perdure_process_wait_seconds")
         self.ends = _histograms("perdure_process_duration_seconds")
+        self.sweeps = {name: _counts(f"perdure_{name}") for name in (*SWEPT, "sweep_errors")}
         self.queue_in = _counts("perdure_queue_in")
         self.queue_out = _counts("perdure_queue_out")
         self.queue_waits = _histograms("perdure_queue_wait_seconds")
@@ -82,7 +104,10 @@ class Metrics:
 
     def counters(self) -> Sequence[Counts]:
         """Its families of counters."""
-        return (self.started, self.stopped, self.queue_in, self.queue_out, self.timeouts)
+        return (
+            self.started, self.stopped, self.revived, *self.sweeps.values(), self.queue_in, self.queue_out,
+            self.timeouts,
+        )  # fmt: skip
 
     def histograms(self) -> Sequence[Histograms]:
         """Its families of histograms."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import json
+
 from perdure.kernel.claim import Claimed
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.integrity import flaw, flaw_of_news
 from perdure.kernel.names import id_text
 from perdure.kernel.quarantine import is_suspect
+from perdure.kernel.transition import AUTOMATIC, Rescuer
 from perdure.runtime import release, revival, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.loops import loop_of
@@ -49,7 +52,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     instance = _made(scheduler, claimed, lease_end)
     trouble = flaw(process, claimed.events, claimed.messages) or claimed.trouble
     if trouble is not None:
-        scheduler.unreadable.let_go(instance, trouble)
+        scheduler.unreadable.let_go(instance, trouble, claimed.events)
         return
     try:
         if _let_go(scheduler, instance, claimed):
@@ -68,8 +71,10 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         scheduler.replaying.discard(instance)
     if claimed.was_owned_by is not None:
         scheduler.telemetry.counters["takeovers"] += 1
-        evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
-        instance.note(EventType.REVIVED, scheduler.time.now(), evidence)
+        scheduler.telemetry.revived((process.kind,))
+        rescuer = Rescuer(scheduler.parts.machine.name(), "claim")
+        evidence = {"worker": id_text(claimed.was_owned_by), "lease": "lapsed", "origin": AUTOMATIC}
+        instance.note(EventType.REVIVED, scheduler.time.now(), json.encode(evidence | rescuer._asdict()))
     if instance.steps.asked and revival.put_off(scheduler, instance, claimed.events):
         return
     _go_on(scheduler, instance, claimed.events)

@@ -23,7 +23,10 @@ class WorkerOptions:
     ``{"bank": {"failures": 3}}``; those of ``perdure.toml`` count more. ``check_rate`` is how many processes a second
     all workers together examine in the background by the named checks (0: none); ``perdure.toml`` counts more.
     ``outages`` say when a kind is held, as many of its processes fail alike: ``{"order": {"failures": 20}}``, see
-    ``OutageRule``; a queue is named ``"@bank"``. Those of ``perdure.toml`` count more.
+    ``OutageRule``; a queue is named ``"@bank"``. Those of ``perdure.toml`` count more. ``sweeps`` are the seconds
+    between two looks of a sweep, by its name: ``{"owner_gone": 2.0}``; those of ``perdure.toml`` count more.
+    ``missing`` are the kinds whose processes begin again by themselves, so often in a row, if records of them are
+    missing or do not fit the code: ``{"order": {"restart": 2}}``; others are parked. ``perdure.toml`` counts more.
     """
 
     lease_seconds: float = limits.LEASE_SECONDS
@@ -39,6 +42,8 @@ class WorkerOptions:
     breakers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     check_rate: float = limits.CHECKED_RECORDS
     outages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sweeps: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the reason."""

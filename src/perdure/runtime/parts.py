@@ -10,6 +10,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
 from perdure.clock import Computer, microseconds
 from perdure.kernel.breaker import BreakerSettings
+from perdure.kernel.missing import MissingRule
 from perdure.kernel.outage import OutageRule
 from perdure.runtime.alerts import Alerts, OnAlert
 from perdure.runtime.committer import Committer
@@ -43,7 +44,8 @@ class WorkerParts:
     ``observers`` hear what it does, and ``tracer`` is the one among them that traces (:mod:`perdure.runtime.observed`).
     ``engine`` is what its steps may start other processes with. ``check_rate`` is how many processes a second are
     examined in the background; 0 examines none. ``outages`` are the rules by which kinds are held. ``remover`` removes
-    processes that have ended by rules of retention, if the worker has any.
+    processes that have ended by rules of retention, if the worker has any. ``sweep_paces`` are the seconds between two
+    passes of a sweep, by name, ``missing`` the kinds that begin again by themselves if they cannot be replayed.
     ``lease`` is for how many microseconds a claim, a commit or a beat leases a row.
     """
 
@@ -65,6 +67,8 @@ class WorkerParts:
     tracer: Any = None
     outages: Mapping[str, OutageRule] = field(default_factory=dict)
     remover: Remover | None = None
+    sweep_paces: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, MissingRule] = field(default_factory=dict)
     lease: int = field(init=False)
     alerts: Alerts = field(init=False)
     figures: FiguresTold = field(init=False)

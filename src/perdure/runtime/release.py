@@ -45,9 +45,10 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text, is_debounced
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import first_trouble
-from perdure.kernel.transition import Sender
+from perdure.kernel.transition import Rescuer, Sender
 from perdure.kernel.worker import Hang
 from perdure.logs import logger
+from perdure.runtime import missing
 from perdure.runtime.handover import Handover, took_what_is_unknown
 from perdure.runtime.quarantine import report
 
@@ -63,7 +64,8 @@ def park(scheduler: Holder, instance: Instance, error: BaseException) -> None:
     """Park a process that has no commit in flight; what it did not write is void."""
     scheduler.drop(instance)
     time = scheduler.parts.time
-    commit = transition.broken(instance.process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
+    failure = Failure.of(error).on(scheduler.parts.machine.name())
+    commit = transition.broken(instance.process, failure, now=time.now(), idle_at=time.idle_at())
     scheduler.parts.committer.commit(commit, partial(_parked, scheduler, commit, error))
 
 
@@ -201,14 +203,14 @@ class Unreadable:
         self._scheduler = scheduler
         self.handover = Handover(scheduler)
 
-    def let_go(self, instance: Instance, trouble: PerdureError) -> None:
-        """Let a process go that has something unreadable."""
+    def let_go(self, instance: Instance, trouble: PerdureError, history: Sequence[Event] | None = None) -> None:
+        """Let a process go that has something unreadable; with its ``history`` it may begin again by itself."""
         if isinstance(trouble, StoreUnavailable):
             log.warning("a process is put off for %g s: %s", limits.PUT_OFF_SECONDS, trouble)
             self._put_off(instance, limits.PUT_OFF_SECONDS)
         elif isinstance(trouble, NewerRecord) and self.handover.schema_ahead:
             self._hand_over(instance, trouble)
-        else:
+        elif history is None or not self._begun_again(instance, history, trouble):
             self._scheduler.park(instance, trouble)
 
     def among(self, instance: Instance, messages: Sequence[Message], counted: int) -> bool:
@@ -233,8 +235,12 @@ class Unreadable:
         """Let a process go whose history could not be replayed: perhaps our code is the old one of a deployment."""
         if isinstance(error, HistoryMisfit) and took_what_is_unknown(instance, history):
             self._hand_over(instance, error)
-        else:
+        elif not self._begun_again(instance, history, error):
             self._scheduler.park(instance, error)
+
+    def _begun_again(self, instance: Instance, history: Sequence[Event], error: Exception) -> bool:
+        otherwise = partial(park, self._scheduler, instance, error)
+        return missing.restarted(self._scheduler, instance, history, error, otherwise)
 
     def _hand_over(self, instance: Instance, trouble: PerdureError) -> None:
         seconds = self.handover.wait(instance.process)
@@ -320,6 +326,7 @@ async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Seq
         if one.process.id in guilty
     ]
     await asyncio.gather(*(asked(scheduler.parts.committer.commit, commit) for commit in commits))
+    scheduler.parts.telemetry.revived(commit.after.kind for commit in commits)
     report(before, commits, scheduler.parts.alerts)
     return [one for one in claimed if one.process.id not in guilty]
 
@@ -337,4 +344,7 @@ def died(worker: WorkerRow) -> bool:
 def _freed(scheduler: Holder, claimed: Claimed, worker: WorkerRow, held: int) -> Commit:
     name, time = f"{worker.name} {id_text(worker.id)}", scheduler.parts.time
     now, idle_at, hang = time.now(), time.idle_at(), Hang.read(worker.hang)
-    return transition.orphaned(claimed.process, now=now, died=True, worker=name, idle_at=idle_at, held=held, hang=hang)
+    by = Rescuer(scheduler.parts.machine.name(), "claim")
+    return transition.orphaned(
+        claimed.process, now=now, died=True, worker=name, idle_at=idle_at, held=held, hang=hang, by=by
+    )

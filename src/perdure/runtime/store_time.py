@@ -22,6 +22,11 @@ class StoreTime:
         self._arrived = 0.0
         self.last = 0
 
+    @property
+    def worker(self) -> str:
+        """The name of the worker whose estimate this is."""
+        return self._machine.name()
+
     def forget(self) -> None:
         """Forget the store's time until the store answers again."""
         self._offset = None

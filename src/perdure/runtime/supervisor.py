@@ -78,9 +78,9 @@ class Supervisor:
             await loop.stop()
 
     def _loop(self, sweep: ModuleType, round: Callable[[], Awaitable[int]]) -> Loop:
-        seconds: float = sweep.SECONDS
         counter: str = sweep.COUNTER
         name = sweep.__name__.rpartition(".")[2].replace("_", " ")
+        seconds: float = self.context.paces.get(name, sweep.SECONDS)
         self._periods[name] = seconds
 
         async def tick() -> float:
@@ -90,10 +90,12 @@ class Supervisor:
                 found = await round()
             except Exception as error:
                 self.log.failed(name, error)
+                self.context.telemetry.sweep_failed(name)
                 if isinstance(error, StoreUnavailable):
                     self.context.telemetry.count("store_errors")
                 raise  # the loop logs it and goes on: nothing is lost, since the next round finds the rows again
             self.log.passed(name, under_way, found)
+            self.context.telemetry.swept(name, under_way.seen, found, under_way.left)
             self.context.telemetry.took("sweep", self.context.time.monotonic() - under_way.since)
             if found:
                 self.context.telemetry.count(counter, found)

@@ -50,7 +50,9 @@ class SweepLog:
         del self._under_way[sweep]
         took = microseconds(self._time.monotonic() - round.since)
         before, now = self._gathered.get(sweep, Passes()), self._time.now()
-        self._gathered[sweep] = before.passed(now, self._machine.name(), took, round.seen, changed, round.left)
+        self._gathered[sweep] = before.passed(
+            now, self._machine.name(), took, round.seen, changed, round.left, microseconds(self._periods[sweep])
+        )
 
     def failed(self, sweep: str, error: Exception) -> None:
         """A pass has ended here by an error. Its class is kept, and not its text, which may be a secret."""

@@ -103,7 +103,7 @@ def next_run(parts: WorkerParts, instance: Instance, at: int | None) -> Commit:
         kept = None if loop.machine is None else loop.state
         return renewed(instance.process, loop.renewal, loop.late, left_over(loop), now=now, state=kept)
     assert loop.error is not None and at is not None
-    failure = failed(instance, loop.error)
+    failure = failed(instance, loop.error).on(parts.time.worker)
     parts.telemetry.count("workflow_retries")
     failure_log.workflow_failed(instance.process, failure, max(0, at - now) / SECOND)
     return tried_again(instance.process, instance.beginning, failure, at=at, now=now)
@@ -177,16 +177,16 @@ def _ending(instance: Instance, time: StoreTime) -> Outcome:
         return Outcome(Status.CANCELLED, state=loop.state, error=compensation.cancelled(loop))
     failure = loop.failure()
     if isinstance(failure, Broken):
-        return Outcome(Status.BROKEN, state=loop.state, error=failure.failure.encode())
+        return Outcome(Status.BROKEN, state=loop.state, error=failure.failure.on(time.worker).encode())
     if failure is not None:
         retry = instance.workflow.retry
         if retry is not None and (at := _next_attempt(instance, retry, failure, time)) is not None:
             return Outcome(busy=True, wake_at=at, state=loop.state)
-        return Outcome(Status.FAILED, state=loop.state, error=failed(instance, failure).encode())
+        return Outcome(Status.FAILED, state=loop.state, error=failed(instance, failure).on(time.worker).encode())
     try:
         result = loop.result_payload(instance.workflow.shape)
     except ValueError as error:
-        told = compensation.compensated(loop, Failure.of(error))
+        told = compensation.compensated(loop, Failure.of(error)).on(time.worker)
         return Outcome(Status.FAILED, state=loop.state, error=told.encode())
     gone = Removal.PROCESS if loop.machine is not None and loop.machine.gone else None
     return Outcome(COMPLETED, state=loop.state, result=result, removes=gone)

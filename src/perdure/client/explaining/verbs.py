@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from perdure.client import validation
 from perdure.client.parts import ClientParts
@@ -32,7 +32,7 @@ class Explaining:
         return await explained(self.parts, await self.parts.row(validation.reference(process)))
 
     async def health(self) -> Health:
-        """Look at the database, its workers, what nobody serves, queues, broken processes, recovery and the clock."""
+        """Look at the database, workers, what nobody serves, queues, broken processes, recovery, sweeps, the clock."""
         validation.outside_a_turn()
         from perdure.client.health import health
 
@@ -49,13 +49,16 @@ class Explaining:
         search = validation.search(Search(kind=kind, statuses=UNFINISHED, tasks=True))
         return await board(self.parts.store, search, where)
 
-    async def failures(self, where: str = "", *, kind: str | None = None) -> list[FailureGroup]:
+    async def failures(
+        self, where: str = "", *, kind: str | None = None, by: Literal["cause", "worker"] = "cause"
+    ) -> list[FailureGroup]:
         """The failed and broken processes in groups, each of one cause, the largest first; ``where`` narrows them.
 
+        With ``by="worker"`` a group has one cause and one worker, on which its processes have failed.
         What is broken or failed is read as a whole, so that every count is right. Raises InvalidInput.
         """
         validation.outside_a_turn()
         from perdure.client.finding.failures import FAILED, grouped
 
         search = validation.search(Search(kind=kind, statuses=FAILED, tasks=True))
-        return await grouped(self.parts.store, search, where)
+        return await grouped(self.parts.store, search, where, by)

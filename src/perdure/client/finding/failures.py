@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
 from perdure.client.finding.finder import Finder, ahead
 from perdure.client.view import instant
 from perdure.clock import SECOND
+from perdure.errors import InvalidInput
 from perdure.kernel.fingerprint import Cause
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
@@ -16,11 +18,14 @@ from perdure.store.base import Search, Store
 FAILED = (Status.FAILED, Status.BROKEN)
 """The statuses in which a process has an error that somebody may mend."""
 RECENT_SECONDS = 3600
+GROUPINGS = ("cause", "worker")
 
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
     """Failed and broken processes with one cause: of one kind and version, in one step, with one error.
+
+    If failures are grouped by worker too, ``worker`` is the one on which all of them did; else it is empty.
 
     ``message`` is the error's text without what varies, ``sample`` the id of the process that has failed last and
     ``example`` its whole text. ``failed`` and ``broken`` count them, ``recent`` those of the last hour. ``first`` and
@@ -40,6 +45,7 @@ class FailureGroup:
     last: datetime | None
     sample: str
     example: str
+    worker: str = ""
 
     @property
     def count(self) -> int:
@@ -49,7 +55,8 @@ class FailureGroup:
     @property
     def query(self) -> str:
         """The query that finds these processes."""
-        return f"fingerprint = {self.fingerprint}"
+        on = f' and worker = "{self.worker}"' if self.worker else ""
+        return f"fingerprint = {self.fingerprint}{on}"
 
 
 class _Group:
@@ -70,22 +77,30 @@ class _Group:
         if row.changed_at > self.last.changed_at:
             self.last, self.example = row, example
 
-    def view(self) -> FailureGroup:
+    def view(self, worker: str) -> FailureGroup:
         cause = self.cause
         return FailureGroup(
             cause.fingerprint, cause.kind, cause.version, cause.step, cause.type, cause.message,
             self.failed, self.broken, self.recent, instant(self.first_at), instant(self.last.changed_at),
-            id_text(self.last.id), self.example,
+            id_text(self.last.id), self.example, worker,
         )  # fmt: skip
 
 
-async def grouped(store: Store, search: Search, where: str) -> list[FailureGroup]:
-    """All failed and broken processes that fit, in groups, the largest first. Raises InvalidInput."""
+async def grouped(store: Store, search: Search, where: str, by: str = "cause") -> list[FailureGroup]:
+    """All failed and broken processes that fit, in groups, the largest first. Raises InvalidInput.
+
+    Grouped ``by`` worker the one with the most failures is first, with each of its causes.
+    """
+    if by not in GROUPINGS:
+        raise InvalidInput(f"failures are not grouped by {by!r:.100}. Give one of: {', '.join(GROUPINGS)}.")
     now = await store.now()
-    groups: dict[Cause, _Group] = {}
+    groups: dict[tuple[str, Cause], _Group] = {}
+    workers: Counter[str] = Counter()
     async for page in ahead(Finder(store, search, where).candidates()):
         for one in page:
             if one.failure is not None and one.cause is not None:
-                text = one.failure.message
-                groups.setdefault(one.cause, _Group(one.cause, one.row, text)).add(one.row, text, now)
-    return sorted((group.view() for group in groups.values()), key=lambda one: (-one.count, one.fingerprint))
+                text, worker = one.failure.message, one.failure.worker if by == "worker" else ""
+                groups.setdefault((worker, one.cause), _Group(one.cause, one.row, text)).add(one.row, text, now)
+                workers[worker] += 1
+    found = [group.view(worker) for (worker, _), group in groups.items()]
+    return sorted(found, key=lambda one: (-workers[one.worker], one.worker, -one.count, one.fingerprint))

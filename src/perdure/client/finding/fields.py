@@ -73,6 +73,13 @@ class Candidate:
             return ""
 
     @property
+    def worker(self) -> str | None:
+        """The worker that holds it; of what has failed or is broken, the one on which it did."""
+        if self.row.owner is None and self.failure is not None:
+            return self.failure.worker or None
+        return owner_of(self.row, self.workers)
+
+    @property
     def overdue(self) -> int | None:
         """For how long somebody should have looked at it already."""
         due_at = self.row.due_at
@@ -195,7 +202,7 @@ _ALL = (
           lambda one: None if one.cause is None else one.cause.fingerprint, _text),
     Field("mover", f"who moves it next: {', '.join(NextMover)}", lambda one: one.mover.who, _mover),
     Field("waiting", "what it waits for, in words", lambda one: one.mover.text, _text),
-    Field("worker", "the worker that holds it", lambda one: owner_of(one.row, one.workers), _text),
+    Field("worker", "the worker that holds it, or on which it has failed", lambda one: one.worker, _text),
     Field("queue", "the queue of a queued step", _queue, _text),
     Field("parent", "the id of the process that has started it",
           lambda one: None if one.row.parent is None else id_text(one.row.parent), _text),

@@ -199,6 +199,7 @@ class Agent:
             return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
+        failure = failure.on(self.machine.name())
         # The history is ahead of a clock that was set back: a retry follows its failure there too.
         now = max(self.time.now(), instance.at)
         plan = planned(attempt_run, error, now, self.machine.random)

@@ -41,6 +41,8 @@ class SweepContext:
     overdue rows, for each way of being so, with the place that the sweep has reached; ``pruned`` is what was removed
     last, and where to go on. If the worker has rules of retention, ``remover`` removes by these, and
     ``ruled`` is what it has done last.
+    ``paces`` are the seconds between two passes of those sweeps for which they were set, ``missing`` the kinds that may
+    begin again by themselves.
     """
 
     def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
@@ -54,6 +56,8 @@ class SweepContext:
         self.alerts = parts.alerts
         self.engine = parts.engine
         self.check_rate = parts.check_rate
+        self.paces = parts.sweep_paces
+        self.missing = parts.missing
         self.events = events
         self.retention = parts.options.retention_seconds
         self.key_retention = parts.options.key_retention_seconds

@@ -19,9 +19,11 @@ async def sweep(context: SweepContext) -> int:
     """Free lapsed rows of kinds not hosted here; the late owner is fenced off by the new token."""
     hosted = set(context.registry.hosted)
     now = context.time.now()
-    commits = []
+    commits, by = [], transition.Rescuer(context.machine.name(), "lease lapsed")
     for row in await context.revivable(context.pages[OVERDUE], "lapsed leases", hosted):
         with context.each(row):
             idle_at = context.time.idle_at()
-            commits.append(transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=idle_at))
-    return len(await context.write(commits))
+            commits.append(transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=idle_at, by=by))
+    freed = await context.write(commits)
+    context.telemetry.revived(commit.after.kind for commit in freed)
+    return len(freed)

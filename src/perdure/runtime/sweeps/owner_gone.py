@@ -43,7 +43,7 @@ async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> i
         return 0
     ended = {worker.id: worker for worker in await context.store.workers(ended=True)}
     held.update(_suspects(rows, more=pages.more))
-    commits = []
+    commits, by = [], transition.Rescuer(context.machine.name(), "owner gone")
     for row in rows:
         owner = row.owner or b""
         worker = ended.get(owner)
@@ -53,10 +53,11 @@ async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> i
         now, idle_at, many = context.time.now(), context.time.idle_at(), held[owner]
         with context.each(row):
             commits.append(
-                transition.orphaned(row, now=now, died=died, worker=name, idle_at=idle_at, held=many, hang=hang)
+                transition.orphaned(row, now=now, died=died, worker=name, idle_at=idle_at, held=many, hang=hang, by=by)
             )
     # If we die here the rows stay orphaned: the next sweep, of whichever worker, finds them again.
     freed = await context.write(commits)
+    context.telemetry.revived(commit.after.kind for commit in freed)
     report(rows, freed, context.alerts)
     return len(freed)
 

@@ -1,5 +1,7 @@
 """Sweep: processes due for a minute that no live worker takes. They are only reported, never started a second time.
 
+Only if a rule for their kind says so, those of a version that no live worker hosts begin again with another one.
+
 Those that no live worker hosts are told from those whose hosts are all busy, whose queue is full or blocked, or whose
 kind has no place for them, in words and by counters. The first round reports at once how many processes there are, due
 or not, for whose code no live worker exists. It also tells of the names that workflows of several modules share.
@@ -10,11 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from perdure import limits
-from perdure.errors import PerdureError, StoreUnavailable
+from perdure.errors import HistoryMisfit, PerdureError, StoreUnavailable
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.hosting import lives, start_command
 from perdure.kernel.kind import waits
+from perdure.kernel.missing import begun_again
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.soundness import Finding
@@ -76,7 +81,27 @@ async def sweep(context: SweepContext, known: Known) -> int:
     context.telemetry.count("processes_overloaded", overload)
     unpolled = {row.kind for row in fresh if is_task(row.kind) and (row.kind, row.code) not in hosted} - kept.keys()
     context.telemetry.count("queues_unpolled", len(unpolled))
+    await _begin_again(context, rows)
     return len(fresh) - overload
+
+
+async def _begin_again(context: SweepContext, rows: Sequence[Process]) -> None:
+    """Let those of a version that no live worker hosts begin again, if a rule says so, with that of new processes."""
+    kinds, rules = context.registry.kinds, context.missing
+    ruled = [row for row in rows if row.kind in kinds and row.kind in rules and rules[row.kind].versions]
+    hosted = await _hosted(context) if ruled else {}
+    left = [row for row in ruled if (row.kind, row.code) not in hosted]
+    if not left or not await context.may_recover("processes of versions that no live worker hosts", len(left)):
+        return
+    commits = []
+    for row in left:
+        with context.each(row, StoreUnavailable):
+            version, now = kinds[row.kind].version, context.time.now()
+            history = await context.store.history(row.id, row.run, limit=row.events) if row.events else ()
+            misfit = HistoryMisfit(f"version {row.code!r}, which no live worker hosts", f"has version {version!r}")
+            commit = begun_again(replace(row, code=version), history, misfit, rules[row.kind], now=now)
+            commits += [] if commit is None else [commit]
+    context.telemetry.count("processes_begun_again", len(await context.write(commits)))
 
 
 async def _hosted(context: SweepContext) -> Counter[Pair]:
