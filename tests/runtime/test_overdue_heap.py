@@ -1,4 +1,4 @@
-"""Very many overdue processes: what is started beside them waits for no more of them than its place in the order says."""
+"""Very many overdue processes: a start beside them waits for no more of them than its place in the order says."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_start_that_is_to_be_claimed_comes_after_what_was_due_before_it_
     await client.start_many(overdue, [("before",)] * 30)
     await client.start(fresh, "new")
     await client.start_many(overdue, [("later",)] * 30)
-    worker, _ = await opened(work=True, workflows=[overdue, fresh], options=WorkerOptions(in_flight=1))
+    await opened(work=True, workflows=[overdue, fresh], options=WorkerOptions(in_flight=1))
     await until(lambda: len(done) == 61)
     assert done == ["before"] * 30 + ["new"] + ["later"] * 30
 

@@ -113,8 +113,8 @@ class InboxReader:
     async def _read(self, instances: Sequence[Instance], waiting: Container[Instance]) -> set[bytes]:
         """Read and hand over messages; return the processes that had any. Those ``waiting`` may go on with them.
 
-        They wait further if only a part of their messages was read, or if they were told of others meanwhile. The rest of
-        an inbox that is too large for one read comes at the next look, behind what other processes have been sent.
+        They wait further if only a part of their messages was read, or if they were told of others meanwhile. What one
+        read does not hold of an inbox comes at the next look, when the other processes have been read for too.
         """
         news: set[bytes] = set()
         left = sorted(instances, key=lambda instance: instance.process.id)
