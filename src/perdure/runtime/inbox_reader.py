@@ -113,7 +113,8 @@ class InboxReader:
     async def _read(self, instances: Sequence[Instance], waiting: Container[Instance]) -> set[bytes]:
         """Read and hand over messages; return the processes that had any. Those ``waiting`` may go on with them.
 
-        They wait further if only a part of their messages was read, or if they were told of others meanwhile.
+        They wait further if only a part of their messages was read, or if they were told of others meanwhile. What one
+        read does not hold of an inbox comes at the next look, when the other processes have been read for too.
         """
         news: set[bytes] = set()
         left = sorted(instances, key=lambda instance: instance.process.id)
@@ -124,7 +125,7 @@ class InboxReader:
             found: dict[bytes, list[Message]] = {}
             for message in messages:
                 found.setdefault(message.process, []).append(message)
-            cut = _cut(messages)  # this process and those behind it are read for again
+            cut = _cut(messages)  # those behind this process are read for again, and itself at the next look
             unread: list[Instance] = []
             for instance, (process, heard) in zip(some, wants, strict=True):
                 if cut and process > cut:
@@ -137,7 +138,7 @@ class InboxReader:
                 elif wanted or mine:
                     self.scheduler.heard(instance, mine, wanted=wanted)
                 if process == cut and instance.inbox.heard > heard:
-                    unread.append(instance)
+                    self.scheduler.await_messages(instance)
             left[:0] = unread
             news.update(found)
         return news
