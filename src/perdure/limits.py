@@ -138,6 +138,7 @@ REMOVAL_SECONDS = 5.0  # a machine that removes itself stays so long, for those 
 STEPS_TOLD_SECONDS = LEASE_SECONDS / 2  # a worker renews a lease, and reports open steps, when a third of it is gone
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
+KEPT_ARGUMENTS_BYTES = BATCH_BYTES  # of all steps that one turn asks for and that keep them
 HEARD_BYTES = BATCH_BYTES  # unheard messages, of one process or of many, that are read at once
 WAITING_RECORDS = 100_000
 WAITING_BYTES = 256 * 1024 * 1024

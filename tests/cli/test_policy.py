@@ -56,6 +56,16 @@ def test_a_step_that_runs_at_most_once_has_one_attempt_whatever_else_is_set(
     assert said.has("attempts 1 at_most_once")
 
 
+def test_whether_a_step_keeps_its_arguments_is_shown_with_what_sets_it(terminal: Terminal, shop: str) -> None:
+    assert terminal.bare("policy", "explain", "parcel_order.*.weigh_parcel", shop).has("keep_arguments false default")
+    Path("perdure.toml").write_text('[policies."*.*.weigh_parcel"]\nkeep_arguments = true\n')
+    said = terminal.bare("policy", "explain", "parcel_order.*.weigh_parcel", shop)
+    assert said.has("keep_arguments true *.*.weigh_parcel in perdure.toml")
+    Path("perdure.toml").write_text('[policies."*.*.weigh_parcel"]\nkeep_arguments = 1\n')
+    said = terminal.bare("policy", "explain", "parcel_order.*.weigh_parcel", shop)
+    assert (said.code, "keep_arguments=1) makes no sense: give True or False" in said.err) == (2, True), said.err
+
+
 def test_a_name_that_is_none_and_a_key_that_names_nothing_are_refused_with_what_is_meant(
     terminal: Terminal, shop: str
 ) -> None:
@@ -140,6 +150,7 @@ def test_an_action_and_a_step_in_a_state_are_shown_with_what_the_state_says(term
     action = terminal.bare("policy", "explain", "Dispatch.sending.send", post)
     assert action.has("timeout none default") and action.has("at_most_once true the flow")
     assert action.has("revival_delay 0 Dispatch.sending.* in perdure.toml")
+    assert action.has("keep_arguments false default")
     step = terminal.bare("policy", "explain", "Dispatch.sending.ask_the_post", post)
     assert step.has("at_most_once true the flow") and step.has("attempts 1 at_most_once")
     elsewhere = terminal.bare("policy", "explain", "Dispatch.asking.ask_the_post", post)

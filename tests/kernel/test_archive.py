@@ -130,6 +130,13 @@ def test_a_history_with_a_gap_is_not_taken() -> None:
         start_of(read_again(process(events=1), [received(1, 1)], []), now=NOW, idle_at=NOW)
 
 
+@pytest.mark.parametrize("part", ["events", "input", "attributes.card"])
+def test_arguments_that_are_kept_are_redacted_whatever_part_is(part: str) -> None:
+    event = Event(1, 0, EventType.ARGUMENTS_KEPT, 8, "1", "charge", b'{"":["4711"],"gift":true}', b"\x01")
+    (found,) = redacted(archive.record_of(process(events=1), [event], []), (part,)).events
+    assert (bytes(found.payload), found.digest) == (b'{"":["redacted"],"gift":true}', None)
+
+
 def test_redacted_values_are_taken_of_ended_processes_alone() -> None:
     record = redacted(archive.record_of(process(), [], []), ("input",))
     line = archive.written(record)

@@ -37,6 +37,8 @@ class Child(Generic[P, R]):
     away: ClassVar[bool] = True
     raises: ClassVar[Declared] = NOTHING
     lasting: ClassVar[bool] = True  # it is asked to end and awaited, never just dropped
+    keep_arguments: ClassVar[bool] = False  # its own row has them
+    plain: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -70,10 +70,12 @@ class Step(Generic[P, R]):
         transaction: bool = False,
         breaker: Breaker | None = None,
         at_most_once: bool = False,
+        keep_arguments: bool = False,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
         given = {"retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS, "at_most_once": at_most_once}
+        given["keep_arguments"] = keep_arguments
         self.declared = frozenset(filter(given.get, given))
         self.definition = definition_of(self.function)
         self.routing = routing(
@@ -95,6 +97,7 @@ class Step(Generic[P, R]):
         self.is_async = iscoroutinefunction(self.function) and self.hard is None
         self.shape = CallShape(self.function)
         self.undo = undo_of(self, undo)
+        self._keep(keep_arguments)
         update_wrapper(self, self.function)
         self.on_parent_end: OnParentEnd = "cancel"
         self.set_here: frozenset[str] = frozenset()
@@ -116,6 +119,7 @@ class Step(Generic[P, R]):
         delay: Duration | None = None,
         breaker: Breaker | None = None,
         at_most_once: bool | None = None,
+        keep_arguments: bool | None = None,
     ) -> Step[P, R]:
         """The same step with other settings for one place in a workflow; raises DefinitionError.
 
@@ -125,10 +129,10 @@ class Step(Generic[P, R]):
         turns. ``cost`` is how much it takes of these limits. Before ``delay`` seconds no worker gets it.
         ``accept="first"`` takes the first answer of any attempt, also of one that was given up. ``breaker`` is that of
         the provider or shard which is asked at this place; a queued step has that of its definition. ``at_most_once``
-        is as for :func:`step`.
+        and ``keep_arguments`` are as for :func:`step`.
         """
         other = copy(self)
-        given = {"retry": retry, "timeout": timeout, "at_most_once": at_most_once}
+        given = {"retry": retry, "timeout": timeout, "at_most_once": at_most_once, "keep_arguments": keep_arguments}
         other.set_here = self.set_here | {name for name, value in given.items() if value is not None}
         if retry is not None:
             other.retry = _retry(retry, ())
@@ -144,6 +148,7 @@ class Step(Generic[P, R]):
                 raise DefinitionError(f"{self} is queued: write breaker= at its definition, which its worker reads.")
             other._depend(breaker)
         other._once(self.at_most_once if at_most_once is None else at_most_once, retry)
+        other._keep(self.keep_arguments if keep_arguments is None else keep_arguments)
         return other
 
     def _depend(self, breaker: Breaker | None) -> None:
@@ -154,7 +159,7 @@ class Step(Generic[P, R]):
         self.breaker = breaker
 
     def by_policy(self, given: Mapping[str, Any]) -> Step[P, R]:
-        """The same step with what a policy has given: its ``timeout``, whether it runs at most once, its retry.
+        """The same step with what a policy has given: its ``timeout``, its retry and all else that it may set.
 
         A step with a transaction has no need to run at most once: it leaves no effect without its result. One that
         takes the first answer of any attempt has only one then.
@@ -169,6 +174,7 @@ class Step(Generic[P, R]):
             other.routing = structs.replace(other.routing, accept="current")
         other._once(once)
         other.revival_delay = given.get("revival_delay", self.revival_delay)
+        other._keep(given.get("keep_arguments", self.keep_arguments))
         other.set_here = self.set_here | set(map(setting_of, given))
         return other
 
@@ -179,6 +185,7 @@ class Step(Generic[P, R]):
         other.retry = with_numbers(self.retry, numbers)
         other.timeout = timeout or self.timeout
         other._once(self.at_most_once if once is None else once)
+        other._keep(False)  # the row of the task has them
         return other
 
     def _once(self, at_most_once: Any, retry: Retry | None = None) -> None:
@@ -187,6 +194,13 @@ class Step(Generic[P, R]):
         self.prepared = self.away or self.transaction or self.at_most_once or self.breaker is not None
         if self.at_most_once:
             self.retry = Retry.NONE
+
+    def _keep(self, keep_arguments: Any) -> None:
+        """Have the history keep the arguments, or not; raises DefinitionError."""
+        if not isinstance(keep_arguments, bool):
+            raise DefinitionError(f"{self} has keep_arguments={keep_arguments!r:.100}. Give True or False.")
+        self.keep_arguments = keep_arguments
+        self.plain = not (self.away or self.undo is not None or keep_arguments)
 
     @property
     def noun(self) -> str:
@@ -245,6 +259,7 @@ def step(
     transaction: bool = False,
     breaker: Breaker | None = None,
     at_most_once: bool = False,
+    keep_arguments: bool = False,
 ) -> _Decorator: ...
 def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
@@ -257,7 +272,8 @@ def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     what the step writes by ``attempt().connection`` and its result are committed together. ``breaker`` is the circuit
     breaker of what the step depends on: while that is open, no attempt is made. A step that runs ``at_most_once`` is
     never called twice, whatever happens: it has no retry, and if nobody knows whether it was done, the workflow gets a
-    StepOutcomeUnknown. Raises DefinitionError.
+    StepOutcomeUnknown. With ``keep_arguments`` its arguments stay in the history, for people: ``perdure trace`` shows
+    them. Raises DefinitionError.
     """
     if function is not None:
         return Step(function)

@@ -59,18 +59,27 @@ class StepPolicies:
         return self._found[known]
 
     def applied(
-        self, kind: str, step: Any, state: str = ANY, once: bool = False, revival_delay: float | None = None
+        self,
+        kind: str,
+        step: Any,
+        state: str = ANY,
+        once: bool = False,
+        revival_delay: float | None = None,
+        keep_arguments: bool = False,
     ) -> Any:
         """The step, or child, as a workflow runs it: with what is set for it and for its undo.
 
-        The state of a flow may say that it runs at most ``once``, and its ``revival_delay``.
+        The state of a flow, or a policy for an action in it, may say that its steps run at most ``once``, what their
+        ``revival_delay`` is, and that they ``keep_arguments``.
         """
-        place = kind, state, step.name, once, revival_delay
+        place = kind, state, step.name, once, revival_delay, keep_arguments
         before, after = self._made.get(place, (None, None))
         if before is not step:
             by_state: dict[str, Any] = {"at_most_once": True} if once else {}
             if revival_delay is not None:
                 by_state["revival_delay"] = revival_delay
+            if keep_arguments:
+                by_state["keep_arguments"] = True
             after = self._with_undo(kind, state, self._alone(kind, state, step, by_state))
             self._made[place] = step, after
         return after

@@ -257,6 +257,7 @@ _TOLD = {
     EventType.REPAIRED: _repaired,
     EventType.HELD: _held,
     EventType.RESULT_KEPT: _answered,
+    EventType.ARGUMENTS_KEPT: _answered,
     EventType.PUBLISHED: _answered,
     EventType.ATTRIBUTES_SET: _answered,
     EventType.CALL_ANSWERED: _answered,

@@ -84,7 +84,7 @@ def _explained_action(policies: StepPolicies, kind: str, state: str, action: Act
     found = policies.of_action(kind, state, action)
     after = action.by_policy({name: one.value for name, one in found.items()})
     lines = []
-    for name in ("timeout", *OF_STATES, *(OF_REQUEST if isinstance(after, FlowRequest) else ())):
+    for name in ("timeout", *OF_STATES, "keep_arguments", *(OF_REQUEST if isinstance(after, FlowRequest) else ())):
         value = getattr(after.retry if isinstance(after, FlowRequest) and name in OF_REQUEST else after, name)
         lines.append(Property(name, value, _set_by(name, found, action, after, action)))
     return lines

@@ -1,8 +1,9 @@
 """A trace: every step, queued step and child of a process, in the order in which they ended, over all its runs.
 
 It is read from the events. Of a step that runs in the process itself they have the end, the digest of its arguments,
-and the begin only if it was tried more than once or runs at most once. Of a queued step and of a child they have both
-ends; its own row, as long as it is kept, has the arguments.
+and the begin only if it was tried more than once or runs at most once. Of one that keeps its arguments they have these,
+from the moment in which it was asked for. Of a queued step and of a child they have both ends; its own row, as long as
+it is kept, has the arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from perdure.store.base import Search
 
 _TYPES = (
     EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.ATTEMPT_FAILED, EventType.ATTEMPT_BEGUN,
-    EventType.CHILD_STARTED, EventType.RUN_OPENED,
+    EventType.CHILD_STARTED, EventType.RUN_OPENED, EventType.ARGUMENTS_KEPT,
 )  # fmt: skip
 _ENDS = {EventType.STEP_COMPLETED: "completed", EventType.STEP_FAILED: "failed"}
 
@@ -40,7 +41,8 @@ class TracedStep:
 
     ``status`` is ``completed``, ``failed``, ``open``, or ``left`` if its run has ended without it. ``number`` is that
     of the last event that tells of it, ``process`` the id of the task or child, ``worker`` who has it under way.
-    ``arguments`` are those of tasks and children that are kept; of other steps ``digest`` names them, in hexadecimal.
+    ``arguments`` are those of tasks and children whose rows are kept, and of steps that keep them; those of other steps
+    ``digest`` names, in hexadecimal.
     """
 
     run: int
@@ -75,7 +77,7 @@ async def traced(parts: ClientParts, id: bytes) -> list[TracedStep]:
     messages = await parts.store.messages([(id, min(received) - 1)]) if received else []
     letters = {message.number: message for message in messages}
     steps = [*told(events, letters, over=row.final)]
-    steps += _under_way(row, steps)
+    steps = _under_way(row, steps)
     workers = {worker.id: worker.name for worker in await parts.store.workers()}
     if row.owner in workers:
         steps = [replace(one, worker=workers[row.owner]) if _is_here(one) else one for one in steps]
@@ -124,6 +126,9 @@ def _after(one: TracedStep, run: int, event: Event, letters: Mapping[int, Messag
             return replace(one, attempts=tried.before + tried.attempt, began=began, error=tried.failure)
         if event.type is EventType.ATTEMPT_BEGUN:
             return replace(one, began=one.began or at)
+        if event.type is EventType.ARGUMENTS_KEPT:
+            digest = None if event.digest is None else event.digest.hex()
+            return replace(one, began=one.began or at, arguments=readable(event.payload), digest=digest)
         if event.type is EventType.CHILD_STARTED:
             digest = None if event.digest is None else event.digest.hex()
             return replace(one, what="child", began=at, process=begun(event).id, digest=digest)
@@ -145,18 +150,24 @@ def _is_here(one: TracedStep) -> bool:
     return one.status == "open" and one.process is None
 
 
-def _under_way(row: Process, steps: Sequence[TracedStep]) -> Iterator[TracedStep]:
-    """The steps that a beat has shown, and of which no event tells yet."""
-    known = {(one.name, one.place) for one in steps if one.status == "open"}
+def _under_way(row: Process, steps: Sequence[TracedStep]) -> list[TracedStep]:
+    """The steps, with what a beat has shown of those that are under way: of some no event tells yet."""
+    open = {(one.name, one.place): place for place, one in enumerate(steps) if one.status == "open"}
+    found = list(steps)
     try:
         shown = under_way(row.progress) if row.owner is not None else {}
     except PerdureError:
-        return
+        return found
     for text, reported in shown.items():
         slot = name_and_place(text)
-        if slot is not None and slot not in known and isinstance(reported, dict):
-            began = instant(reported.get("since"))
-            yield TracedStep(row.run, 0, "step", *slot, began=began, attempts=reported.get("attempt"))
+        if slot is None or not isinstance(reported, dict):
+            continue
+        began, attempt = instant(reported.get("since")), reported.get("attempt")
+        if slot not in open:
+            found.append(TracedStep(row.run, 0, "step", *slot, began=began, attempts=attempt))
+        elif (known := found[open[slot]]).attempts is None:
+            found[open[slot]] = replace(known, attempts=attempt)
+    return found
 
 
 async def _rows(parts: ClientParts, steps: Sequence[TracedStep]) -> list[tuple[TracedStep, Process | None]]:

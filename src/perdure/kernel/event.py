@@ -56,6 +56,8 @@ class EventType(IntEnum):
     PRIORITY_SET = 61
     ATTRIBUTES_EDITED = 70
     """A person has given attributes other values."""
+    ARGUMENTS_KEPT = 71
+    """The arguments of a step that is asked for: only of steps that keep them."""
 
 
 DELIVERED = frozenset(

@@ -40,9 +40,9 @@ class Policy:
 
     ``timeout`` is how long an attempt may take, ``at_most_once`` has the step never run twice, and ``revival_delay`` is
     how long after the loss of its worker a step that was under way begins again: None is at once, 0 is not before a
-    person retries the process. The others are those of :class:`~perdure.Retry`. Durations are seconds or timedeltas.
-    ``total``, ``budget`` and ``timeout_cap`` may be None, which is no bound; a file says "none". Raises
-    DefinitionError.
+    person retries the process. ``keep_arguments`` has the history keep the arguments of the step. The others are those
+    of :class:`~perdure.Retry`. Durations are seconds or timedeltas. ``total``, ``budget`` and ``timeout_cap`` may be
+    None, which is no bound; a file says "none". Raises DefinitionError.
     """
 
     timeout: Duration | UnsetType = UNSET
@@ -60,6 +60,7 @@ class Policy:
     then: Sequence[Stage] | UnsetType = UNSET
     at_most_once: bool | UnsetType = UNSET
     revival_delay: Duration | UnsetType | None = UNSET
+    keep_arguments: bool | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         given = self.given
@@ -68,9 +69,10 @@ class Policy:
             raise DefinitionError(
                 f"Policy(timeout={shown(timeout)}) makes no sense: give seconds or a timedelta, more than 0 and finite."
             )
-        once = given.pop("at_most_once", False)
-        if not isinstance(once, bool):
-            raise DefinitionError(f"Policy(at_most_once={shown(once)}) makes no sense: give True or False.")
+        for name in ("at_most_once", "keep_arguments"):
+            flag = given.pop(name, False)
+            if not isinstance(flag, bool):
+                raise DefinitionError(f"Policy({name}={shown(flag)}) makes no sense: give True or False.")
         check_revival_delay(given.pop("revival_delay", None), "Policy")
         fitting(Retry(), given)
 
@@ -82,7 +84,8 @@ class Policy:
 
 
 PROPERTIES = tuple(field.name for field in fields(Policy))
-OF_RETRY = tuple(name for name in PROPERTIES if name not in ("timeout", "at_most_once", "revival_delay"))
+_OF_STEP = ("timeout", "at_most_once", "revival_delay", "keep_arguments")
+OF_RETRY = tuple(name for name in PROPERTIES if name not in _OF_STEP)
 _BOUNDS = ("total", "budget", "timeout_cap", "revival_delay")
 
 
@@ -110,8 +113,8 @@ class Policies:
     def of(self, subject: Subject, declared: Container[str] = (), here: Container[str] = ()) -> dict[str, Ruling]:
         """What is set for a step: its properties by name.
 
-        What its definition has ``declared``, ``retry``, ``timeout`` or ``at_most_once``, only a key that names the step
-        replaces; what was set ``here``, at one place of the workflow, only a key that names workflow and step.
+        What its definition has ``declared``, like ``retry`` or ``timeout``, only a key that names the step replaces;
+        what was set ``here``, at one place of the workflow, only a key that names workflow and step.
         """
         found: dict[str, Ruling] = {}
         for key, (flow, _, action) in keys(subject):

@@ -60,6 +60,9 @@ def held_by(rows: Iterable[Process]) -> Counter[bytes]:
     return Counter(row.owner for row in suspected if row.owner is not None)
 
 
+_BEGINNINGS = frozenset({EventType.ATTEMPT_BEGUN, EventType.ARGUMENTS_KEPT})
+
+
 def revivals(history: Sequence[Event], now: int) -> int:
     """How often a process was revived lately, at the end of its history, with nothing recorded in between.
 
@@ -68,7 +71,7 @@ def revivals(history: Sequence[Event], now: int) -> int:
     """
     many = 0
     for event in reversed(history):
-        if event.type is EventType.ATTEMPT_BEGUN:
+        if event.type in _BEGINNINGS:
             continue
         if event.type is not EventType.REVIVED or event.at < now - microseconds(REVIVAL_LOOP_SECONDS):
             break

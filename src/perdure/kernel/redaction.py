@@ -1,7 +1,8 @@
 """A redaction: values of an archived process are replaced before its line is written, but keep their shape.
 
 Texts become ``redacted`` and numbers 0, so that the values still fit the types that the code reads them with: a
-redacted process can be rehearsed. A step's arguments may come from such values, so their digests are left out.
+redacted process can be rehearsed. A step's arguments may come from such values: their digests are left out, and those
+that are kept are replaced whatever part is named.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def _event(event: StoredEvent, parts: tuple[str, ...], redact: Redact | None) ->
     """The event without what it would tell of these parts; what the engine reads of its own records stays."""
     payload, type = event.payload, event.type
     named = {part.partition(".")[0] for part in parts}
-    if type in _VALUES and "events" in named:
+    if type == EventType.ARGUMENTS_KEPT:  # they too may come from any of these parts
+        payload = _replaced(payload, "events", [], redact if "events" in named else None)
+    elif type in _VALUES and "events" in named:
         payload = _replaced(payload, "events", [], redact)
     elif type in _FAILURES and not named.isdisjoint(("events", "error")):
         payload = _texts_of(payload, _OF_AN_ERROR)

@@ -27,7 +27,7 @@ class PolicyLoop(TurnLoop):
         machine = self.machine
         if machine is None:
             return super().ask(self._policies.applied(self._kind, step), args, kwargs)
-        by_state = machine.once, machine.revival_delay
+        by_state = machine.once, machine.revival_delay, machine.keep_arguments
         return super().ask(self._policies.applied(self._kind, step, machine.state, *by_state), args, kwargs)
 
     def rulings(self, state: str, action: Any) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from perdure.kernel.run import opening_of
 from perdure.kernel.stored import under_way
 from perdure.kernel.undo import undoes
 from perdure.kernel.workflow_retry import last_attempt
-from perdure.runtime import compensation, published, turn
+from perdure.runtime import compensation, kept_arguments, published, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.open_steps import Slot
 from perdure.turns import patches
@@ -167,6 +167,8 @@ class Replay:
         published.note(instance)
         compensation.check(instance.loop, self.events)
         compensation.note_owed(instance, self.events)
+        if instance.loop.keeps:
+            kept_arguments.note(instance, instance.loop.open.values(), self.events)
 
     def _go_on(self) -> None:
         """Ask again for all that is still open, but for what the history says is under way or has been answered."""

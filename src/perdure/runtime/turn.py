@@ -14,7 +14,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import LettersWanted, Message, MessageType, call_text
 from perdure.kernel.payload import digest as digest_of
-from perdure.runtime import compensation, published
+from perdure.runtime import compensation, kept_arguments, published
 from perdure.runtime.inbox import FoundLetters
 from perdure.runtime.instance import Instance
 from perdure.turns.asking import Outputs
@@ -73,12 +73,14 @@ def run(instance: Instance, now: int) -> None:
 def gather(instance: Instance) -> None:
     """Collect what the code has asked for in a turn, and let go of what it no longer wants."""
     loop = instance.loop
+    asks, outputs = loop.take_outputs()
     if loop.notes:
         published.note_patches(instance)
         published.note_timers(instance)
         published.note(instance)
         compensation.note_owed(instance)
-    asks, outputs = loop.take_outputs()
+        if loop.keeps:
+            kept_arguments.note(instance, asks if outputs is None else [*asks, *outputs.away])
     if asks:
         instance.steps.ask(asks)
     if outputs is not None or (instance.outbox is not None and loop.finished):

@@ -34,12 +34,15 @@ class Askable(Protocol):
     """What code may ask for: a step, to be run here or in a queue, or a child.
 
     ``away`` says that it runs as a process of its own, ``lasting`` that it is asked to end and awaited, not just
-    dropped, if the code cancels it.
+    dropped, if the code cancels it. ``keep_arguments`` has the history keep the arguments. ``plain`` says that there is
+    nothing to do but to run it here: no undo is owed, and no arguments are kept.
     """
 
     name: str
     shape: CallShape
     undo: Undo | None
+    keep_arguments: bool
+    plain: bool
     on_parent_end: OnParentEnd
 
     @property

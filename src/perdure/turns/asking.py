@@ -68,17 +68,17 @@ class AskingLoop(BareLoop):
     ``renewal`` are the arguments with which the workflow continues as new, ``late`` the cancels that came too late.
     ``unwanted`` is set with the ``error``: whether the process had been asked to cancel by then.
     ``runs`` counts turns, and ``shape`` checks the result. ``saga`` holds what there is to undo, ``publications`` what
-    the code publishes, ``patches`` which patches it takes; ``notes`` says that one of these three exists. ``machine``
-    is what runs a machine's methods. ``received`` are numbers and names of the letters that the code has received and
-    the history does not have yet; letters up to the number ``backlog`` may wait in the store. While a history is
-    replayed, ``past`` is the number of the recorded turn, if there is one, and ``fired`` are the places of the recorded
-    timers. ``context`` is the text of the context in which the code runs, ``contexts`` are those that came with
-    letters, by their numbers.
+    the code publishes, ``patches`` which patches it takes. ``keeps`` says that a step which keeps its arguments was
+    asked for, ``notes`` that there is one of these four. ``machine`` is what runs a machine's methods. ``received`` are
+    numbers and names of the letters that the code has received and the history does not have yet; letters up to the
+    number ``backlog`` may wait in the store. While a history is replayed, ``past`` is the number of the recorded turn,
+    if there is one, and ``fired`` are the places of the recorded timers. ``context`` is the text of the context in
+    which the code runs, ``contexts`` are those that came with letters, by their numbers.
     """
 
     __slots__ = (
         "_asks", "_chance", "_outputs", "backlog", "cancelled", "context", "contexts",
-        "error", "finished", "fired", "late", "machine",
+        "error", "finished", "fired", "keeps", "late", "machine",
         "mailboxes", "notes", "open", "past", "patches", "publications", "received", "renewal", "result", "runs",
         "saga", "seed", "shape", "state", "stopping", "unwanted",
     )  # fmt: skip
@@ -110,6 +110,7 @@ class AskingLoop(BareLoop):
         self.patches: Patches | None = None
         self.publications: Publications | None = None
         self.notes = False
+        self.keeps = False
         self.machine: Any = None
         self.context: str | None = None
         self.contexts: dict[int, str] | None = None
@@ -165,9 +166,10 @@ class AskingLoop(BareLoop):
             when_resolved(ask, waits)
             return ask
         self.open[slot] = ask
-        (self._others().away if step.away else self._asks).append(ask)
-        if step.undo is not None:
-            saga.owe(self, ask, step.undo)
+        if step.plain:
+            self._asks.append(ask)
+        else:
+            self._put(ask)
         return ask
 
     def rulings(self, state: str, action: Any) -> Mapping[str, Any]:
@@ -186,14 +188,22 @@ class AskingLoop(BareLoop):
         shape = ask.step.shape
         ask.raw, ask.digest, ask.args, ask.kwargs = shape.copy(args, kwargs)
         self.open[ask.slot] = ask
-        (self._others().away if ask.step.away else self._asks).append(ask)
-        if ask.step.undo is not None:
-            saga.owe(self, ask, ask.step.undo)
+        self._put(ask)
+
+    def _put(self, ask: Ask[Any]) -> None:
+        step = ask.step
+        (self._others().away if step.away else self._asks).append(ask)
+        if step.undo is not None:
+            saga.owe(self, ask, step.undo)
+        if step.keep_arguments:
+            self.keeps = self.notes = True
 
     def ask_for_undo(self, undo: Ask[Any]) -> None:
         """Ask for the step that undoes another one: it is run here, or waits here until it may be queued."""
         self.open[undo.slot] = undo
         self._asks.append(undo)
+        if undo.step.keep_arguments:
+            self.keeps = self.notes = True
 
     def take_back(self, ask: Ask[Any]) -> None:
         """Note that the code has cancelled an ask; one cancelled in the turn that made it was never asked for."""

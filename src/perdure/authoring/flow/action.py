@@ -37,7 +37,8 @@ class Action(Timed):
 
     ``mentions`` are the names that its code looks up in ``self``: among them those of the events that it returns.
     ``declared`` are the settings that its definition has, ``set_here`` those that one state has, and ``at_most_once``
-    says that its steps never run twice; ``revival_delay`` is as for a state.
+    says that its steps never run twice; ``revival_delay`` is as for a state. With ``keep_arguments`` its steps keep
+    their arguments.
     """
 
     mark = "action"
@@ -46,6 +47,7 @@ class Action(Timed):
     set_here: frozenset[str] = frozenset()
     at_most_once = False
     revival_delay: float | None = None
+    keep_arguments = False
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Action(Timed):
         return self.by_policy(given)
 
     def by_policy(self, given: Mapping[str, Any]) -> Self:
-        """The same with what a policy has given: its ``timeout``, if it has one, and whether it runs at most once."""
+        """The same with what a policy has given: its ``timeout``, if it has one, and how its steps run."""
         if not given:
             return self
         other = copy(self)
@@ -99,6 +101,7 @@ class Action(Timed):
             other.timeout = float(given.get("timeout", self.timeout))
         other.at_most_once = self.at_most_once or given.get("at_most_once", False)
         other.revival_delay = given.get("revival_delay", self.revival_delay)
+        other.keep_arguments = given.get("keep_arguments", self.keep_arguments)
         return other
 
 

@@ -350,7 +350,7 @@ class Reaction:
         first = min(others, default=None)
         life = self.life
         life.where, life.state, life.once = action.function.__qualname__, state, action.at_most_once
-        life.revival_delay = action.revival_delay
+        life.revival_delay, life.keep_arguments = action.revival_delay, action.keep_arguments
         if own is None and first is None:
             return await doing
         left = None if first is None else (first - self.turn.now) / SECOND

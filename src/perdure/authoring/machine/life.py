@@ -42,8 +42,8 @@ class Life:
     that runs, if it has any. ``due`` is when the timer fires; with ``removal`` it removes the machine. Once that is
     under way the machine is ``closed``: it hears nothing more, until it is ``gone``. ``changes`` are the timers that
     were replaced or cancelled, to be noted in the history. ``state`` is the one of a flow in which steps are asked for,
-    ``once`` says that these run at most once, ``revival_delay`` when they go on after the loss of their worker.
-    ``context`` is that of the method which has set the timer.
+    ``once`` says that these run at most once, ``revival_delay`` when they go on after the loss of their worker, and
+    ``keep_arguments`` that their arguments are kept. ``context`` is that of the method which has set the timer.
     """
 
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
@@ -69,6 +69,7 @@ class Life:
         self.state = ANY
         self.once = False
         self.revival_delay: float | None = None
+        self.keep_arguments = False
         self.method = 0
         self.letter = 0
         self.due: int | None = None
