@@ -83,11 +83,9 @@ class Step(Generic[P, R]):
             cost=cost,
         )  # fmt: skip
         self.away = self.routing is not None
-        if self.away and timeout == STEP_TIMEOUT_SECONDS:
-            timeout = QUEUED_STEP_TIMEOUT_SECONDS
         self.transaction = joint(self, transaction, hard)
-        if self.transaction and timeout == STEP_TIMEOUT_SECONDS:
-            timeout = TRANSACTION_TIMEOUT_SECONDS
+        if timeout == STEP_TIMEOUT_SECONDS:
+            timeout = self._usual_timeout()
         self._depend(breaker)
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
         self._once(at_most_once, retry)
@@ -150,6 +148,12 @@ class Step(Generic[P, R]):
         other._once(self.at_most_once if at_most_once is None else at_most_once, retry)
         other._keep(self.keep_arguments if keep_arguments is None else keep_arguments)
         return other
+
+    def _usual_timeout(self) -> float:
+        """The seconds that an attempt may take if nobody has said so: as short as suits what waits for it."""
+        if self.transaction:
+            return TRANSACTION_TIMEOUT_SECONDS
+        return QUEUED_STEP_TIMEOUT_SECONDS if self.away else STEP_TIMEOUT_SECONDS
 
     def _depend(self, breaker: Breaker | None) -> None:
         if breaker is not None and not isinstance(breaker, Breaker):
