@@ -41,8 +41,6 @@ class Askable(Protocol):
     name: str
     shape: CallShape
     undo: Undo | None
-    keep_arguments: bool
-    plain: bool
     on_parent_end: OnParentEnd
 
     @property
@@ -56,6 +54,14 @@ class Askable(Protocol):
     @property
     def lasting(self) -> bool:
         """Whether it is asked to end and awaited."""
+
+    @property
+    def keep_arguments(self) -> bool:
+        """Whether the history keeps its arguments."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing to do but to run it here."""
 
     @property
     def raises(self) -> Declared:
