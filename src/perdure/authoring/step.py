@@ -48,6 +48,8 @@ class Step(Generic[P, R]):
 
     revival_delay: float | None = None
     """Seconds after the loss of its worker until it begins again; None is at once, 0 not by itself."""
+    set_here: frozenset[str] = frozenset()
+    """The settings that one place of the code, or a policy, has given."""
 
     def __init__(
         self,
@@ -74,9 +76,7 @@ class Step(Generic[P, R]):
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
-        given = {"retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS, "at_most_once": at_most_once}
-        given["keep_arguments"] = keep_arguments
-        self.declared = frozenset(filter(given.get, given))
+        self.declared = _declared(retry, timeout, at_most_once, keep_arguments)
         self.definition = definition_of(self.function)
         self.routing = routing(
             f"{self}", None, queue=queue, priority=priority, total=total, total_force=total_force, accept=accept,
@@ -98,7 +98,6 @@ class Step(Generic[P, R]):
         self._keep(keep_arguments)
         update_wrapper(self, self.function)
         self.on_parent_end: OnParentEnd = "cancel"
-        self.set_here: frozenset[str] = frozenset()
         note(self)
 
     def options(
@@ -292,6 +291,17 @@ class _Decorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any: ...
+
+
+def _declared(
+    retry: Retry | None, timeout: Duration | None, at_most_once: bool, keep_arguments: bool
+) -> frozenset[str]:
+    """The settings that a definition gives, and does not leave as they are by default."""
+    given = {
+        "retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS, "at_most_once": at_most_once,
+        "keep_arguments": keep_arguments,
+    }  # fmt: skip
+    return frozenset(filter(given.get, given))
 
 
 def _retry(retry: Retry, permanent: type[BaseException] | tuple[type[BaseException], ...]) -> Retry:
