@@ -219,6 +219,35 @@ async def test_a_timeout_of_an_action_and_the_steps_of_a_state_are_set_by_policy
     assert done["tried the query"] == 2
 
 
+@pytest.mark.parametrize("key", ["Errand.*.walk", "Errand.going.*"])
+async def test_the_steps_of_an_action_or_a_state_keep_their_arguments_by_policy(opened: Open, key: str) -> None:
+    class Errand(flow.Flow):
+        going = flow.State()
+        gone = flow.State(terminal=True)
+
+        @flow.init
+        def begun(self) -> None:
+            pass
+
+        @flow.event
+        def went(self) -> None:
+            pass
+
+        @flow.action
+        async def walk(self) -> flow.Happened:
+            await waits("walk")
+            return self.went()
+
+        behaviour = flow.table(flow.on(begun).to(going).do(walk), flow.on(went, in_=going).to(gone))
+
+    options = WorkerOptions(policies={key: Policy(keep_arguments=True)})
+    engine, _ = await opened(work=True, workflows=[Errand.begun], options=options)
+    handle = await engine.start(Errand.begun)
+    gates["walk"].set()
+    await until_row(engine, handle.id, lambda row: row.final)
+    assert [(one.name, one.arguments) for one in await handle.trace()] == [("waits", ["walk"])]
+
+
 async def test_a_key_that_names_an_action_is_not_for_a_step_that_has_its_name(opened: Open) -> None:
     gates["look"].set()
     keys = {"Query.*.book": Policy(attempts=7), "Query.doing.*": Policy(attempts=2, first=0)}
