@@ -123,6 +123,7 @@ async def test_workers_killed_again_and_again_pay_each_once(harness: Harness, ac
         await laws_hold(client)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", points([signal.SIGQUIT, signal.SIGINT], signal.SIGQUIT), ids=lambda how: how.name)
 async def test_the_database_restarts_under_load_and_each_is_paid_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals

@@ -47,6 +47,7 @@ async def test_the_innocent_whose_worker_died_twice_go_on_side_by_side_and_not_o
     assert len(await twice_orphaned(store_url, tmp_path, 40, 20.0)) == 40
 
 
+@pytest.mark.long
 async def test_one_that_kills_its_worker_is_found_among_the_innocent_and_parked_alone(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def test_a_campaign_leaves_out_no_scenario_apart() -> None:
     assert {path.stem for path in Path(__file__).parent.glob("core_*.py")} == played | EXAMPLES
 
 
+@pytest.mark.long
 def test_the_command_line_names_the_seed_that_repeats_a_failure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

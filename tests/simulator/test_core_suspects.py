@@ -15,6 +15,7 @@ def test_the_guilty_are_parked_alone_and_the_innocent_come_to_their_end(seed: in
     simulate(core_suspects.guilty_among_many, seed, workflows=[core_suspects]).check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_suspects_that_last_for_long_do_not_hold_up_the_rest(seed: int) -> None:
     swarm = Swarm(nodes=2)
@@ -28,6 +29,7 @@ def test_a_suspect_that_is_taken_over_of_a_worker_that_stands_still_is_run_to_it
     assert history.probes["a suspect was taken over"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(1, 2))
 def test_a_quarantine_worker_that_loses_a_lease_frees_its_suspect_before_it_takes_another(seed: int) -> None:
     swarm = Swarm(nodes=2, options=WorkerOptions(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0))

@@ -22,6 +22,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(("name", "first"), BROKEN if WHOLE else BROKEN[:1])
 def test_the_history_of_a_broken_engine_shrinks_to_twenty_decisions(name: str, first: str, tmp_path: Path) -> None:

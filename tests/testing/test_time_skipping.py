@@ -144,6 +144,7 @@ async def test_a_family_wakes_in_the_order_of_its_timers() -> None:
         assert await handle.result(timeout=10) == ["2026-06-02", "2026-06-03", "2026-06-04"]
 
 
+@pytest.mark.long
 async def test_a_queue_with_a_rate_lets_hours_pass() -> None:
     async with testing.engine(steps={bake: lambda loaf: loaf}) as engine:
         await engine.queues.limit("tests.testing.oven", rate=1, per=HOUR)

@@ -10,6 +10,7 @@ from tests.upgrade.release import RELEASES
 from tests.upgrade.rolling import rolled, source
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("release", RELEASES)
 async def test_old_and_new_workers_bring_every_process_to_its_right_end_while_both_are_killed(
     release: str, store_url: str, tmp_path: Path
