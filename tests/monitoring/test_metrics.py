@@ -100,7 +100,7 @@ async def test_revivals_are_counted_by_kind_and_queue(opened: Open) -> None:
     await engine.start(shop.asks, "wait")
     await engine.start(shop.counts, 7)
     await until(lambda: {"ask", "count"} <= set(shop.calls))
-    await opened(work=True, workflows=shop.WORKFLOWS, metrics=registry)
+    await opened(work=True, workflows=shop.WORKFLOWS, metrics=registry, options=SWIFT)
     await lose(engine, store)
     for kind in ("asks", "@bank"):
         await until(lambda: value(registry, "perdure_processes_revived_total", kind=kind))  # noqa: B023
