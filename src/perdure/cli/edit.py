@@ -38,7 +38,7 @@ async def edit(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Give a process another input or other attributes, or a machine other fields.
+    """Give a process another input, other attributes or fields.
 
     One that has begun has to begin again with another input: add --restart. The
     fields of a machine are edited while it is held or broken, and it stays so.
