@@ -71,7 +71,8 @@ async def test_an_interim_answer_that_changes_the_state_ends_no_retries_and_no_t
     async with testing.engine() as engine:
         handle, id = await begun(engine)
         assert await handle.call(Transfer.answer, id, "PDNG") == "waiting"
-        assert await resent(engine, 7) == pytest.approx([3, 6], abs=1)
+        first, second = await resent(engine, 7)  # reckoned from now, which a busy machine may delay
+        assert second - first == pytest.approx(3, abs=1) and first < 4
         assert await asked(handle, "reserve") == id
         await engine.sleep(5)
         assert (await handle.status()).status is Status.FAILED
