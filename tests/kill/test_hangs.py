@@ -76,8 +76,8 @@ async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_wit
         rows = await laws_hold(client)
         assert {one.deaths for one in rows if one.kind == "held"} == {0}, "who was in the same hand is no suspect"
         told = [json.decode(event.payload or b"{}") for event in await revivals(client, row)]
-        stacks = [one["hung"]["stack"] for one in told if "hung" in one]  # else its lease lapsed before it told
-        assert len(told) == 3 and stacks and all(HANGING[way] in stack for stack in stacks)
+        stacks = [one["hung"]["stack"] for one in told if "hung" in one]  # of one the lease may lapse first
+        assert len(told) == 3 and len(stacks) >= 2 and all(HANGING[way] in stack for stack in stacks)
 
 
 async def revivals(client: Engine, row: Process) -> list[Any]:
