@@ -24,6 +24,7 @@ from inspect import iscoroutine
 from pathlib import Path
 from typing import Any
 
+from perdure.authoring.workflow import DEFINED, Workflow
 from tests.prepared import prepared
 from tests.source import SOURCE
 
@@ -66,6 +67,9 @@ class Walkthrough:
     def follow(self) -> None:
         """Do everything that the page says."""
         sys.path.insert(0, str(self.folder))
+        others = _workflows_of_others()
+        for key in others:
+            del DEFINED[key]  # or a worker of this page would host them, and run what they do by a schedule
         try:
             for block in blocks(self.page):
                 if block.language in ("python", "toml"):
@@ -78,6 +82,9 @@ class Walkthrough:
             sys.path.remove(str(self.folder))
             for name in [name for name, module in sys.modules.items() if self._is_ours(module)]:
                 del sys.modules[name]
+            for key in _workflows_of_others():
+                del DEFINED[key]
+            DEFINED.update(others)
 
     def _is_ours(self, module: object) -> bool:
         return str(getattr(module, "__file__", None) or "").startswith(str(self.folder))
@@ -191,6 +198,15 @@ class Walkthrough:
 
     def _where(self, block: Block) -> str:
         return f"{self.page.name}:{block.line}"
+
+
+def _workflows_of_others() -> dict[tuple[str, str], Workflow[Any, Any]]:
+    """What this program has defined so far outside Perdure itself: by the tests before, or by a page."""
+    return {
+        key: workflow
+        for key, workflow in list(DEFINED.items())
+        if not workflow.function.__module__.startswith("perdure.")
+    }
 
 
 def _commands(text: str) -> list[tuple[str, list[str]]]:
