@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.memory import for_programs
+
 HERE = Path(__file__).parent
 APART = (
     (
@@ -51,7 +53,17 @@ def main(words: list[str]) -> int:
 
 
 def together(runs: dict[str, list[str]], words: list[str]) -> int:
-    """Run pytest on the places of each run; the last run is seen at work. The answer is the worst exit code."""
+    """Run pytest on the places of each run; the last run is seen at work. The answer is the worst exit code.
+
+    What the tests write is kept in memory where that can be, and is gone at the end.
+    """
+    with tempfile.TemporaryDirectory(prefix="perdure-tests-", dir=for_programs()) as folder:
+        Path(folder).chmod(0o1777)  # as any such folder: a server that root starts runs as another user
+        os.environ["TMPDIR"] = folder
+        return _together(runs, words)
+
+
+def _together(runs: dict[str, list[str]], words: list[str]) -> int:
     others = []
     *names, last = runs
     for name in names:
