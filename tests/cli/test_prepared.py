@@ -49,6 +49,7 @@ def both(line: str, folder: Path) -> Sequence[subprocess.CompletedProcess[str]]:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_it_has_the_words_the_environment_the_folder_and_the_exit_code_of_each_command(folder: Path) -> None:
     for line in (
         "migrate",

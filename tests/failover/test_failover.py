@@ -13,10 +13,12 @@ NO_FSYNC = ("fsync=off",)
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(180)]
 
 
+@pytest.mark.long
 async def test_a_server_that_crashes_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
     assert "all finished" in await restarts(2, tmp_path, settings=NO_FSYNC)
 
 
+@pytest.mark.long
 async def test_after_a_failover_to_a_synchronous_standby_everything_acknowledged_is_there(tmp_path: Path) -> None:
     assert "all finished" in await failovers(1, tmp_path, settings=NO_FSYNC)
 

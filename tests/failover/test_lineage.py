@@ -125,6 +125,7 @@ async def test_what_an_asynchronous_failover_set_back_is_held_and_told_and_never
     assert done["paid", "paying"] == 2
 
 
+@pytest.mark.long
 async def test_without_what_the_worker_knows_it_would_be_done_again(
     pair: Pair, crew: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ async def test_without_what_the_worker_knows_it_would_be_done_again(
     await soon(paid_again)
 
 
+@pytest.mark.long
 async def test_whoever_hosts_no_sweep_may_still_give_commands(pair: Pair, crew: tuple[Engine, Engine]) -> None:
     here, _ = crew
     gates["calm"].set()

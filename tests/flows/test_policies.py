@@ -176,6 +176,7 @@ def test_a_timeout_for_an_action_whose_table_expects_none_is_refused_if_the_key_
     assert Quick.hurry.by_policy({"timeout": 5.0}).timeout is None
 
 
+@pytest.mark.long
 async def test_no_retries_in_the_first_state_and_20_and_40_seconds_in_the_second_by_policy() -> None:
     keys = {"Query.asking.*": Policy(attempts=1), "Query.waiting.inquire": Policy(backoffs=[20, 40], jitter=0)}
     async with testing.engine(policies=keys) as engine:

@@ -25,7 +25,9 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGINT], ids=["crash", "fast"])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGQUIT, id="crash"), pytest.param(signal.SIGINT, id="fast", marks=pytest.mark.long)]
+)
 async def test_the_database_restarts_under_load_and_every_process_completes(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
 ) -> None:

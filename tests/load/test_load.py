@@ -33,6 +33,7 @@ async def test_workers_that_all_start_at_once_on_an_empty_database_do_not_collid
     assert await collides(store_url, tmp_path, programs=2, engines=4, processes=40) == "8 enlisted, each with its lock"
 
 
+@pytest.mark.long
 async def test_many_messages_to_one_process_are_heard_once_and_in_order(store_url: str, tmp_path: Path) -> None:
     assert "in order" in await hot_counted(store_url, tmp_path, 600)
 
@@ -41,6 +42,7 @@ async def test_while_a_dependency_is_down_retries_stay_within_their_budget(store
     assert await outage.counted(store_url, tmp_path, 200) >= 200
 
 
+@pytest.mark.long
 async def test_the_innocent_whose_worker_died_twice_go_on_side_by_side_and_not_one_by_one(
     store_url: str, tmp_path: Path
 ) -> None:

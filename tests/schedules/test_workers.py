@@ -150,6 +150,7 @@ def test_a_workflow_that_needs_arguments_has_no_schedule_in_code() -> None:
         async def tidies() -> None: ...
 
 
+@pytest.mark.long
 async def test_a_schedule_a_year_old_loads_as_fast_as_a_new_one() -> None:
     begins = datetime(2026, 3, 2, tzinfo=UTC)
     async with testing.engine(begins=begins, workflows=[report]) as engine:

@@ -19,6 +19,7 @@ NAIVE = "tests.simulator.core_pairs:naive"
 SEEDS = seeds(3, 6)
 
 
+@pytest.mark.long
 def test_a_campaign_counts_the_same_on_one_core_and_on_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "AT_ONCE", 2)  # else one core is given all of so few
     one, two = explore(PAIRS, SEEDS, apart=True), explore(PAIRS, SEEDS, cores=2, apart=True)

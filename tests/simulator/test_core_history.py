@@ -45,6 +45,7 @@ def test_a_seed_and_its_recorded_choices_give_the_same_history_to_the_byte() -> 
         assert first.choices == second.choices == repeated.choices
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_history_under_three_hash_seeds() -> None:
     code = (
         "from perdure.testing.simulator import simulate; from tests.simulator.core_pairs import pair, ten_pairs; "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
+
 from perdure.testing.simulator import History, simulate
 from perdure.testing.simulator.choice import Record
 from perdure.testing.simulator.shrink import shrink
@@ -26,6 +28,7 @@ def failing() -> History:
     raise AssertionError("no history in which a step is called twice")
 
 
+@pytest.mark.long
 def test_a_failing_history_shrinks_to_a_few_decisions_in_some_hundred_repetitions() -> None:
     failed = failing()
     repetitions = count()
