@@ -92,7 +92,7 @@ class Loop:
     async def _run(self) -> None:
         if self._first_after:
             await self._wait(self._first_after)
-        while True:
+        while self._task is not None:  # a driver may have told an error of its own instead of the cancellation
             wait = await self._ticked()
             if wait > 0:
                 await self._wait(wait)

@@ -355,3 +355,28 @@ async def test_workflow_code_does_not_read_a_stream(opened: Open) -> None:
     engine.registry.add(nosy)
     await (await engine.start(nosy)).result(20)
     assert len(met) == 1
+
+
+async def test_a_consumer_whose_driver_turns_a_cancellation_into_an_error_is_cancelled_all_the_same(
+    opened: Open,
+) -> None:
+    """Redis in the moment in which it goes away: the worker that delivers there must still stop."""
+    engine, _ = await opened(work=True, workflows=HOSTED)
+    await engine.streams.put("audit")
+    await (await engine.start(parcel, "tea")).result(20)
+    taking = asyncio.Event()
+
+    async def consume(batch: Sequence[StreamRecord]) -> None:
+        taking.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("Connection closed by server.") from None
+
+    following = asyncio.create_task(engine.streams.follow("audit", consume))
+    await taking.wait()
+    following.cancel()
+    done, waiting = await asyncio.wait([following], timeout=0.5)
+    for one in waiting:
+        one.cancel()
+    assert done

@@ -44,6 +44,9 @@ async def _error(batches: StreamBatches, consume: Consumer, batch: Sequence[Stre
     try:
         await consume(batch)
     except Exception as raised:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # a driver may tell of its broken connection instead
+            raise asyncio.CancelledError from raised
         error = f"{type(raised).__name__}: {raised}"
         log.warning(
             "event stream %s: %d records up to position %d were not taken, and come again: %s",
