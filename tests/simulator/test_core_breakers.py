@@ -15,6 +15,7 @@ def test_no_attempt_is_made_while_it_is_open_and_all_ends_when_the_bank_is_back(
     simulate(outages, seed, workflows=[core_breakers]).check()
 
 
+@pytest.mark.long
 def test_a_history_with_a_breaker_is_repeated_to_the_byte() -> None:
     one = simulate(outages, 4, workflows=[core_breakers]).check()
     assert one.digest() == simulate(outages, 4, workflows=[core_breakers]).digest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from perdure.testing.simulator import simulate
 from tests.simulator.core_callers import Book, offices, writer
 from tests.simulator.form import seeds
@@ -12,6 +14,7 @@ def test_calls_from_where_the_machine_lives_count_once_and_in_order_in_any_weath
         simulate(offices, seed, workflows=[Book, writer]).check()
 
 
+@pytest.mark.long
 def test_a_history_with_such_calls_is_repeated_to_the_byte() -> None:
     one = simulate(offices, 3, workflows=[Book, writer]).check()
     assert one.digest() == simulate(offices, 3, workflows=[Book, writer]).digest()

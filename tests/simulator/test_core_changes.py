@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from perdure.testing.simulator import simulate
 from tests.simulator.core_changes import Shelf, crate, meddling
 from tests.simulator.core_notices import Desk
@@ -15,6 +17,7 @@ def test_whatever_people_change_is_done_once_and_told_as_the_history_says_in_any
         simulate(meddling, seed, workflows=HOSTED).check()
 
 
+@pytest.mark.long
 def test_a_history_with_such_changes_is_repeated_to_the_byte() -> None:
     one = simulate(meddling, 5, workflows=HOSTED).check()
     assert one.digest() == simulate(meddling, 5, workflows=HOSTED).digest()

@@ -14,6 +14,7 @@ def test_each_event_counts_where_its_table_says_in_any_weather(seed: int) -> Non
     simulate(orders, seed, workflows=[Order.__machine__]).check()
 
 
+@pytest.mark.long
 def test_a_history_with_flows_is_repeated_to_the_byte() -> None:
     one = simulate(orders, 4, workflows=[Order.__machine__]).check()
     assert one.digest() == simulate(orders, 4, workflows=[Order.__machine__]).digest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from perdure.testing.simulator import History, Swarm, simulate
 from tests.simulator.core_forks import errand, forks
 from tests.simulator.form import seeds
@@ -25,5 +27,6 @@ def test_a_key_has_one_fork_and_both_end_whatever_happens() -> None:
         history(seed, ROUGH if seed % 2 else None).check()
 
 
+@pytest.mark.long
 def test_a_history_with_forks_is_repeated_to_the_byte() -> None:
     assert history(3, ROUGH).digest() == history(3, ROUGH).digest()

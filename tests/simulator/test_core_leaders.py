@@ -15,6 +15,7 @@ def test_no_leader_works_after_a_later_one_has_begun_in_any_weather(seed: int) -
     simulate(reigns, seed, workflows=[core_leaders]).check()
 
 
+@pytest.mark.long
 def test_a_history_with_leaders_is_repeated_to_the_byte() -> None:
     one = simulate(reigns, 4, workflows=[core_leaders]).check()
     assert one.digest() == simulate(reigns, 4, workflows=[core_leaders]).digest()

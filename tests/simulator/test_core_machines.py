@@ -14,6 +14,7 @@ def test_each_call_counts_once_and_in_order_in_any_weather(seed: int) -> None:
     simulate(tills, seed, workflows=[Till]).check()
 
 
+@pytest.mark.long
 def test_a_history_with_machines_is_repeated_to_the_byte() -> None:
     one = simulate(tills, 4, workflows=[Till]).check()
     assert one.digest() == simulate(tills, 4, workflows=[Till]).digest()

@@ -14,6 +14,7 @@ def test_a_reply_address_is_told_what_the_history_says_in_any_weather(seed: int)
     simulate(dispatch, seed, workflows=[Desk, parcel]).check()
 
 
+@pytest.mark.long
 def test_a_history_with_notices_is_repeated_to_the_byte() -> None:
     one = simulate(dispatch, 2, workflows=[Desk, parcel]).check()
     assert one.digest() == simulate(dispatch, 2, workflows=[Desk, parcel]).digest()

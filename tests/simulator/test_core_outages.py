@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from perdure.testing.simulator import simulate
 from tests.simulator import core_outages
 from tests.simulator.core_outages import holidays
@@ -26,6 +28,7 @@ def test_a_kind_is_held_while_what_it_needs_is_away_and_nothing_is_lost_in_any_w
     assert probes.keys() >= MET
 
 
+@pytest.mark.long
 def test_a_history_with_an_outage_is_repeated_to_the_byte() -> None:
     one = simulate(holidays, 9, workflows=[core_outages]).check()
     assert one.digest() == simulate(holidays, 9, workflows=[core_outages]).digest()

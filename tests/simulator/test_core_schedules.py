@@ -14,6 +14,7 @@ def test_each_instant_comes_once_or_is_counted_as_left_out_in_any_weather(seed: 
     simulate(almanac, seed, workflows=[issue]).check()
 
 
+@pytest.mark.long
 def test_a_history_with_schedules_is_repeated_to_the_byte() -> None:
     one = simulate(almanac, 3, workflows=[issue]).check()
     assert one.digest() == simulate(almanac, 3, workflows=[issue]).digest()

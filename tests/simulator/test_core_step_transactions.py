@@ -39,6 +39,7 @@ def test_effect_and_result_are_there_together_or_neither_whatever_happens() -> N
     assert met.keys() >= FAILED
 
 
+@pytest.mark.long
 def test_a_history_with_such_steps_is_repeated_to_the_byte() -> None:
     one = history(4)
     again = simulate(transactions, 4, workflows=[postings], choices=one.choices)

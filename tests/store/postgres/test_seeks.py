@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from msgspec import json
 
 from perdure.kernel.event import EventType
@@ -74,6 +75,7 @@ async def test_rule_8_the_answer_to_a_call_is_found_by_a_seek_in_a_long_history(
         assert touched < 30 + 10 * len(names), "it read through the answers to other calls"
 
 
+@pytest.mark.long
 async def test_backlogs_are_counted_by_a_few_seeks_however_many_processes_wait(
     postgres: PostgresGround, trial: Trial
 ) -> None:
