@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.memory import for_programs
+from tests.memory import for_everything
 
 HERE = Path(__file__).parent
 APART = (
@@ -57,7 +57,7 @@ def together(runs: dict[str, list[str]], words: list[str]) -> int:
 
     What the tests write is kept in memory where that can be, and is gone at the end.
     """
-    with tempfile.TemporaryDirectory(prefix="perdure-tests-", dir=for_programs()) as folder:
+    with tempfile.TemporaryDirectory(prefix="perdure-tests-", dir=for_everything()) as folder:
         Path(folder).chmod(0o1777)  # as any such folder: a server that root starts runs as another user
         os.environ["TMPDIR"] = folder
         return _together(runs, words)
