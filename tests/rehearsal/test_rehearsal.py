@@ -142,17 +142,17 @@ async def test_the_fields_of_a_machine_are_upgraded_in_the_rehearsal_alone(opene
 
 
 async def test_many_are_read_in_portions(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr(snapshot, "EVENTS_READ", 3)
     await some_sales(opened, 7)
     read: list[int] = []
-    plain = snapshot._portions
+    plain = snapshot.portions
 
-    def noting(rows: Any) -> Any:
-        for portion in plain(rows):
+    def noting(rows: Any, *bounds: int) -> Any:
+        for portion in plain(rows, *bounds):
             read.append(sum(row.events for row in portion))
             yield portion
 
-    monkeypatch.setattr(snapshot, "_portions", noting)
+    monkeypatch.setattr(snapshot, "portions", noting)
     assert (await rehearsed(opened, code.sale())).total == 7
     assert sum(read) == 7 and max(read) == 3
 

@@ -7,7 +7,7 @@ Two removers at once do no harm: a removal is fenced by the version of its proce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,10 +25,8 @@ from perdure.kernel.stored import why_undecodable
 from perdure.retention.archive_file import COMPRESSED, PLAIN, ArchiveFile
 from perdure.retention.family import awaited
 from perdure.store.base import Search, Store
-from perdure.store.snapshot import former_runs, snapshot
+from perdure.store.snapshot import EVENTS_READ, READ_AT_ONCE, former_runs, portions, snapshot
 
-READ_AT_ONCE, EVENTS_READ = 50, 20_000
-"""How many processes are read side by side for an archive, and how many events these have together."""
 REMOVED_AT_ONCE = 100
 """How many processes one transaction removes, with no more than PRUNED_EVENTS events unless it is one process."""
 
@@ -152,7 +150,7 @@ class Remover:
         file = ArchiveFile(Path(folder) / name)
         taken: list[Process] = []
         try:
-            for portion in _portions(rows, READ_AT_ONCE, EVENTS_READ):
+            for portion in portions(rows, READ_AT_ONCE, EVENTS_READ):
                 lines = await self._lines(portion)
                 taken += [row for row in portion if row.id in lines]
                 if lines:
@@ -200,7 +198,7 @@ class Remover:
     async def _remove(self, rows: Sequence[Process]) -> int:
         """Remove processes that are still as they were; how many were."""
         removed = 0
-        for portion in _portions(rows, REMOVED_AT_ONCE, limits.PRUNED_EVENTS):
+        for portion in portions(rows, REMOVED_AT_ONCE, limits.PRUNED_EVENTS):
             for row in portion:
                 while row.run > 2 and (await self._store.prune(0, 0, 0, of=row.id)).runs:
                     pass  # it has fewer former runs now: there may be too many for one transaction
@@ -216,17 +214,3 @@ class Remover:
 
 
 _NOTED = microseconds(limits.RETENTION_NOTED_SECONDS)
-
-
-def _portions(rows: Sequence[Process], most: int, events: int) -> Iterator[list[Process]]:
-    """The rows, so many at a time, with no more events together unless it is one process."""
-    portion: list[Process] = []
-    counted = 0
-    for row in rows:
-        if portion and (len(portion) == most or counted + row.events > events):
-            yield portion
-            portion, counted = [], 0
-        portion.append(row)
-        counted += row.events
-    if portion:
-        yield portion

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -15,6 +15,9 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.store.base import Search, Store
 
+READ_AT_ONCE, EVENTS_READ = 50, 20_000
+"""How many processes are read side by side, and how many events these have together, unless it is one process."""
+
 
 class Snapshot(Struct, frozen=True):
     """A process as it was: its row, the events of its run, and the messages that this run needs."""
@@ -22,6 +25,20 @@ class Snapshot(Struct, frozen=True):
     process: Process
     events: Sequence[Event]
     messages: Sequence[Message]
+
+
+def portions(rows: Sequence[Process], most: int, events: int) -> Iterator[list[Process]]:
+    """The rows, so many at a time, with no more events together unless it is one process."""
+    portion: list[Process] = []
+    counted = 0
+    for row in rows:
+        if portion and (len(portion) == most or counted + row.events > events):
+            yield portion
+            portion, counted = [], 0
+        portion.append(row)
+        counted += row.events
+    if portion:
+        yield portion
 
 
 async def snapshot(store: Store, row: Process) -> Snapshot | None:
