@@ -99,6 +99,7 @@ async def test_the_late_answer_of_a_stopped_worker_is_refused_and_its_parent_has
         assert parent.inbox == 1
 
 
+@pytest.mark.long
 async def test_a_task_that_kills_its_worker_is_parked_and_its_neighbours_are_unharmed(harness: Harness) -> None:
     async with Engine(harness.url, work=True, workflows=PARENTS, queues=[]) as engine:
         deadly = await engine.start(bomb)

@@ -63,10 +63,11 @@ def test_an_engine_that_compares_nothing_is_noticed(monkeypatch: pytest.MonkeyPa
     async def blind(self: Lineage, connection: object) -> None: ...
 
     monkeypatch.setattr(Lineage, "_compare", blind)
-    broken = [violation for seed in range(8, 20) if (violation := history(seed).violation)]
-    assert {violation.law for violation in broken} >= {"set_back_is_held"}
+    broken = (history(seed).violation for seed in range(8, 20))
+    assert "set_back_is_held" in (violation.law for violation in broken if violation is not None)
 
 
+@pytest.mark.long
 def test_a_history_with_a_fail_over_is_repeated_by_its_choices() -> None:
     one = history(30)
     again = simulate(failing_over, 30, workflows=[payment], choices=one.choices)

@@ -15,6 +15,7 @@ def test_an_operation_commands_each_process_once_and_counts_truly_in_any_weather
     simulate(operated, seed, workflows=[core_operations]).check()
 
 
+@pytest.mark.long
 def test_a_history_with_operations_is_repeated_to_the_byte() -> None:
     one = simulate(operated, 5, workflows=[core_operations]).check()
     assert one.digest() == simulate(operated, 5, workflows=[core_operations]).digest()

@@ -16,7 +16,7 @@ from tests.simulator.form import enough
 ROUGH = Swarm(
     nodes=2,
     latencies=(0.0005, 0.05),
-    faults={"failed before": 0.05, "failed after": 0.1, "died before": 0.01, "died after": 0.02},
+    faults={"failed before": 0.15, "failed after": 0.2, "died before": 0.01, "died after": 0.02},
     blows={"kill": 0.05, "pause": 0.05},
     late=0.5,
     storm_seconds=10.0,

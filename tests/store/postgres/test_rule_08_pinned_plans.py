@@ -66,9 +66,7 @@ async def test_no_batch_statement_reads_a_whole_table_however_it_grows(postgres:
     assert entries < MOST_READS * written
 
 
-@pytest.mark.parametrize(
-    "rows", [0, pytest.param(1, marks=pytest.mark.long), 3, pytest.param(60, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("rows", [0, *(pytest.param(rows, marks=pytest.mark.long) for rows in (1, 3, 60))])
 async def test_plans_made_while_the_tables_were_tiny_stay_right_when_they_are_not(
     postgres: PostgresGround, rows: int
 ) -> None:
