@@ -57,6 +57,7 @@ async def test_one_that_kills_its_worker_is_found_among_the_innocent_and_parked_
     assert 5 <= deaths <= 5 + (25).bit_length()
 
 
+@pytest.mark.long
 async def test_what_a_killed_worker_held_is_freed_and_goes_on(store_url: str, tmp_path: Path) -> None:
     freed, waited = await next_commits(store_url, tmp_path, kills=1, processes=30)
     assert freed and all(before < after for before, after in zip(freed, waited, strict=True))
