@@ -32,6 +32,7 @@ APART = (
     "core_former:tenancies",
     "core_former_release:beside",
     "core_hangs:in_any_weather",
+    "core_kinds:parcels",
     "core_leaders:reigns",
     "core_machines:tills",
     "core_notices:dispatch",

@@ -12,6 +12,8 @@ The law asks less of a worker that is too old for what a process holds: a type o
 patch that its code never asks for. Only a newer worker can go on with it. The old worker need not claim it. If the old
 worker has it, and the process has unheard messages, the lease may lapse: once released, the process would be due at
 once, for the same worker.
+
+What waits for a place among the processes of its kind stands still only where there has been room for it.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.kernel.child import is_task
+from perdure.kernel.kind import kind_of, pace
 from perdure.kernel.patch import taken_in
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.queue import Queue
 from perdure.kernel.stored import UnknownNumber
+from perdure.store.sqlite.queue import read
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.violation import Violation
 
@@ -49,6 +54,7 @@ class Stillness:
         self._lives: dict[bytes, Life] = {}
         self._taking_nothing: dict[int, float] = {}
         self._taken: dict[int, list[tuple[float, Process]]] = {}
+        self._full: dict[str, float] = {}
         self._looked = 0.0
         options, slowest = cluster.swarm.options, max(cluster.swarm.latencies)
         self.bound = SLACK_SECONDS + WAYS * slowest
@@ -94,6 +100,7 @@ class Stillness:
         if time - self._looked < LOOK_SECONDS:
             return
         self._looked = time
+        self._look_at_kinds(mark)
         for node in self._cluster.workers:
             if node.life is not None and not _has_room(node):
                 self._taking_nothing[node.life.number] = time
@@ -108,9 +115,25 @@ class Stillness:
                 if overdue > self.bound * 1_000_000:
                     self._look_at_due(process)
 
+    def _look_at_kinds(self, mark: int) -> None:
+        """Note which kinds with limits have no room now: what waits for a place there does not stand still."""
+        connection = self._cluster.server.connection
+        if connection is None:
+            return
+        for row in read(connection, Queue):
+            kind = kind_of(row)
+            if kind is None:
+                continue
+            known = (one for one in self._cluster.monitor.rows() if one.kind == kind)
+            running = sum(one.opened_at is not None and one.status not in FINAL for one in known)
+            if (row.concurrency is not None and running >= row.concurrency) or pace(row, mark) == 0:
+                self._full[kind] = self._cluster.loop.now
+
     def _look_at_due(self, process: Process) -> None:
         """A process has been due for long: then every worker that could have taken it was struck."""
         since = self._cluster.loop.now - self.bound
+        if process.opened_at is None and self._full.get(process.kind, -1.0) >= since:
+            return
         for node in self._cluster.workers:
             if node.alone or node.life is None or not _takes(node, process) or not self._calm(node.life, since):
                 continue
