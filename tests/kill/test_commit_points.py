@@ -109,7 +109,6 @@ async def test_two_supervisors_count_each_death_once(harness: Harness) -> None:
             await laws_hold(one)
 
 
-@pytest.mark.long
 async def test_poison_among_healthy_processes_is_parked_after_few_deaths(harness: Harness) -> None:
     async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(poison)

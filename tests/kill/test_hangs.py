@@ -52,7 +52,7 @@ async def hands(client: Engine, ids: Sequence[str]) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("way", points(list(WAYS), "a task of a step"))
+@pytest.mark.parametrize("way", points(list(WAYS), "a task of a step", "a lock"))
 async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_with_its_stack(
     harness: Harness, way: str
 ) -> None:

@@ -152,8 +152,3 @@ async def parcels(cluster: Cluster) -> None:
         cluster.require("everything_ends", False, f"{len(left)} parcels are not out after {BACK_SECONDS:g} s: {left}")
     [view] = await cluster.client.kinds.list()
     cluster.require("limits_are_kept", not (view.admitted or view.waiting), f"all have ended, and people see {view}")
-    cluster.probe("parcels waited for a place", sum(at > row.created_at for at, row in _waits(cluster)))
-
-
-def _waits(cluster: Cluster) -> list[tuple[int, Process]]:
-    return [(Hall.begun[row.id], row) for row in cluster.rows() if row.id in Hall.begun]

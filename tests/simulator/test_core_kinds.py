@@ -1,4 +1,4 @@
-"""Limits of a kind hold after every transaction, whatever happens to the workers and whatever people set."""
+"""Limits of a kind hold whenever a worker takes a process, whatever happens to the workers and whatever people set."""
 
 from __future__ import annotations
 

@@ -13,11 +13,13 @@ patch that its code never asks for. Only a newer worker can go on with it. The o
 worker has it, and the process has unheard messages, the lease may lapse: once released, the process would be due at
 once, for the same worker.
 
-What waits for a place among the processes of its kind stands still only where there has been room for it.
+What waits for a place among the processes of its kind stands still only if all the time there was room for it, and
+none of the others has got a place or given one back.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from perdure import limits
@@ -54,6 +56,7 @@ class Stillness:
         self._lives: dict[bytes, Life] = {}
         self._taking_nothing: dict[int, float] = {}
         self._taken: dict[int, list[tuple[float, Process]]] = {}
+        self._limited: set[str] = set()
         self._full: dict[str, float] = {}
         self._looked = 0.0
         options, slowest = cluster.swarm.options, max(cluster.swarm.latencies)
@@ -81,6 +84,8 @@ class Stillness:
             now.version, now.token, now.inbox, now.owner,
         ):  # fmt: skip
             self._moved[now.id] = time
+        if now.kind in self._limited and _has_place(was) is not _has_place(now):
+            self._full[now.kind] = time
 
     def _changed_hands(self, life: Life, was: Process, mark: int) -> None:
         """A row was taken from its owner: if that was because its lease was over, the owner was struck before."""
@@ -116,23 +121,21 @@ class Stillness:
                     self._look_at_due(process)
 
     def _look_at_kinds(self, mark: int) -> None:
-        """Note which kinds with limits have no room now: what waits for a place there does not stand still."""
+        """Note which kinds have limits, and which of these have no room now."""
         connection = self._cluster.server.connection
         if connection is None:
             return
-        for row in read(connection, Queue):
-            kind = kind_of(row)
-            if kind is None:
-                continue
-            known = (one for one in self._cluster.monitor.rows() if one.kind == kind)
-            running = sum(one.opened_at is not None and one.status not in FINAL for one in known)
+        limited = {kind: row for row in read(connection, Queue) if (kind := kind_of(row)) is not None}
+        self._limited = set(limited)
+        for kind, row in limited.items():
+            running = sum(one.kind == kind and _has_place(one) for one in self._cluster.monitor.rows())
             if (row.concurrency is not None and running >= row.concurrency) or pace(row, mark) == 0:
                 self._full[kind] = self._cluster.loop.now
 
     def _look_at_due(self, process: Process) -> None:
         """A process has been due for long: then every worker that could have taken it was struck."""
         since = self._cluster.loop.now - self.bound
-        if process.opened_at is None and self._full.get(process.kind, -1.0) >= since:
+        if process.opened_at is None and self._full.get(process.kind, -inf) >= since:
             return
         for node in self._cluster.workers:
             if node.alone or node.life is None or not _takes(node, process) or not self._calm(node.life, since):
@@ -192,6 +195,11 @@ class Stillness:
     def _broken(self, process: Process, text: str) -> None:
         violation: Violation = self._cluster.monitor.violation(LAW, process, text)
         self._cluster.loop.fail(violation)
+
+
+def _has_place(process: Process | None) -> bool:
+    """Whether a process counts among those of its kind that run."""
+    return process is not None and process.opened_at is not None and process.status not in FINAL
 
 
 def _rests_for_nothing(scheduler: Scheduler, process: bytes) -> bool:
