@@ -14,6 +14,7 @@ import pytest
 from msgspec import json
 
 from perdure import AlertRule, BlockingEngine, Engine, limits
+from perdure.client.alerting.rules import AlertRuleView
 from perdure.errors import InvalidInput, StoreUnavailable
 from perdure.kernel.alerting import KeptAlertRule
 from perdure.kernel.note import Note
@@ -260,6 +261,23 @@ async def test_a_rule_of_a_program_stands_once_and_gives_way_to_that_of_a_person
         await client.alerts.remove("outages")
     with pytest.raises(InvalidInput, match="Give an AlertRule"):
         await client.alerts.add("outages")
+
+
+async def test_a_rule_that_a_person_adds_while_a_program_declares_another_stands(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = await watching()
+    person, _ = await watching()
+    plain = client.alerts._put
+
+    async def late(*given: Any) -> AlertRuleView:
+        await person.alerts.add(AlertRule("outages", "outage", per_hour=5), who="ana")
+        return await plain(*given)
+
+    monkeypatch.setattr(client.alerts, "_put", late)
+    await client.alerts.declare([OUTAGE])  # it has seen that there is none
+    [view] = await client.alerts.list()
+    assert (view.per_hour, view.who, view.origin) == (5, "ana", "client")
 
 
 async def test_a_rule_that_was_removed_tells_nothing_and_one_that_is_added_anew_begins_anew(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from perdure import Limits, workflow
+from perdure.client import kinds
 from perdure.client.explaining.diagnosis import Diagnosis
 from perdure.errors import DefinitionError, InvalidInput, InvalidKey
 from perdure.kernel.commit import StartVerdict
 from perdure.kernel.diagnosis import NextMover
+from perdure.kernel.queue import Queue
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until
 from tests.runtime.parcels import (
@@ -168,6 +171,23 @@ async def test_what_a_person_has_set_stands_over_what_the_workflow_declares(open
     await started(engine, declared, *"abcd")
     await until(lambda: len(under_way) == 3)
     assert await engine.queues.list() == []
+
+
+async def test_what_a_person_sets_while_a_worker_declares_other_limits_stands(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = await opened()
+    plain = kinds.changed
+
+    async def late(*given: Any) -> Queue:
+        if given[3].origin == kinds.DECLARED:  # the worker has seen that there are none
+            await client.kinds.limit("declared", Limits(running=3), who="ana")
+        return await plain(*given)
+
+    monkeypatch.setattr(kinds, "changed", late)
+    engine = await working(opened)
+    [view] = await engine.kinds.list()
+    assert (view.running, view.who, view.origin) == (3, "ana", "client")
 
 
 async def test_a_kind_without_limits_is_started_as_ever(opened: Open) -> None:

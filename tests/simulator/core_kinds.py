@@ -6,6 +6,7 @@ import asyncio
 from typing import ClassVar
 
 from perdure import Limits, continue_as_new, limits, receive, step, workflow
+from perdure.client.kinds import DECLARED
 from perdure.kernel.kind import KIND_MARK
 from perdure.kernel.process import FINAL, Process
 from perdure.kernel.queue import Queue
@@ -51,12 +52,16 @@ class Hall:
     cluster: ClassVar[Cluster]
     begun: ClassVar[dict[bytes, int]] = {}
     since: ClassVar[int] = 0
-    """From then on, by the store's clock, the starts of the rate that stands now are counted."""
+    """From then on, by the store's clock, starts are counted: what began under another rate does not count for sure."""
+    seen: ClassVar[Queue] = Queue(KIND_MARK + KIND)
+    """The limits when a parcel was taken last."""
+    changed_by_a_person: ClassVar[bool] = False
 
     @classmethod
     def opens(cls, cluster: Cluster) -> None:
         """A new history: whatever a worker takes is looked at from now on."""
-        cls.cluster, cls.begun, cls.since = cluster, {}, 0
+        cls.cluster, cls.begun, cls.since, cls.changed_by_a_person = cluster, {}, 0, False
+        cls.seen = Queue(KIND_MARK + KIND)
         cluster.monitor.took = cls.took
 
     @classmethod
@@ -66,7 +71,12 @@ class Hall:
             return
         now = cls._now()
         cls.begun[process.id] = now
-        row = cls.row()
+        before, row = cls.seen, cls.row()
+        cls.seen = row
+        if before.rate is None or before.per != row.per:
+            cls.since = now
+        stands = row.origin != DECLARED or not cls.changed_by_a_person
+        cls._require("what_people_set_stands", stands, "its workflow has set others")
         if row.concurrency is not None:
             running = sum(cls._runs(id) for id in cls.begun)
             fits = running <= row.concurrency
@@ -84,13 +94,6 @@ class Hall:
         connection = cls.cluster.server.connection
         assert connection is not None
         return next((row for row in read(connection, Queue) if row.name == KIND_MARK + KIND), Queue(KIND_MARK + KIND))
-
-    @classmethod
-    def changed(cls, before: Queue) -> None:
-        """Somebody has set other limits: of another rate, what began before does not count for sure."""
-        after = cls.row()
-        if before.rate is None or before.per != after.per:
-            cls.since = cls._now()
 
     @classmethod
     def _in_turn(cls, process: Process, now: int) -> None:
@@ -135,12 +138,11 @@ async def parcels(cluster: Cluster) -> None:
         await asyncio.sleep(cluster.pick((0.0, 0.0, 0.5)))
     for _ in range(cluster.pick((1, 0, 2))):
         await asyncio.sleep(cluster.pick((2, 0.5, 5)))
-        before = Hall.row()
         if cluster.chance(0.25):
             await cluster.client.kinds.unlimit(KIND, who="anna", why="the hall is large")
         else:
             await cluster.client.kinds.limit(KIND, cluster.pick(LOWER), who="anna", why="the hall is small")
-        Hall.changed(before)
+        Hall.changed_by_a_person = True
     cluster.heal()
     try:
         async with asyncio.timeout(BACK_SECONDS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -66,11 +67,11 @@ class LimitedKinds:
         """
         if not isinstance(limits, Limits):
             raise InvalidInput(f"the limits of kind {shown(kind)} are {shown(limits)}. Give Limits(running=10).")
-        return await self._change(_checked(kind), limits, validation.sender(who, why, origin))
+        return await self._seen(await self._changed(_checked(kind), limits, validation.sender(who, why, origin)))
 
     async def unlimit(self, kind: str, *, who: str = "", why: str = "", origin: str = "client") -> KindView:
         """Take the limits of a kind away: all that waits for a place goes on. Raises InvalidInput (InvalidKey)."""
-        return await self._change(_checked(kind), None, validation.sender(who, why, origin))
+        return await self._seen(await self._changed(_checked(kind), None, validation.sender(who, why, origin)))
 
     async def list(self) -> builtins.list[KindView]:
         """Every kind that has limits or ever had some, by name."""
@@ -86,17 +87,24 @@ class LimitedKinds:
         declared = workflow.limits
         if declared is None or self._declared.get(workflow.name) == declared:
             return
-        row = next((row for row in await self.store.records(Queue) if kind_of(row) == workflow.name), None)
-        if row is None or (row.origin == DECLARED and declared.row(row) != row):
-            await self._change(workflow.name, declared, Sender("", "its workflow declares them", DECLARED))
+
+        def stands(row: Queue) -> bool:
+            return row.version > 0 and (row.origin != DECLARED or declared.row(row) == row)
+
+        sender = Sender("", "its workflow declares them", DECLARED)
+        await self._changed(workflow.name, declared, sender, unless=stands)
         self._declared[workflow.name] = declared
 
-    async def _change(self, kind: str, limits: Limits | None, sender: Sender) -> KindView:
+    async def _changed(
+        self, kind: str, limits: Limits | None, sender: Sender, unless: Callable[[Queue], bool] = lambda _: False
+    ) -> Queue:
         def change(old: Queue, _sender: Sender) -> Queue:
             return unlimited(old) if limits is None else limits.row(old)
 
         self.registry.note_limits(kind)  # also if the limits are taken away: one that is claimed is right at any time
-        row = await changed(self.store, KIND_MARK + kind, change, sender)
+        return await changed(self.store, KIND_MARK + kind, change, sender, unless)
+
+    async def _seen(self, row: Queue) -> KindView:
         loads, depths = await self.store.records(Load), await self.store.records(QueueDepth)
         return _view(row, loads, depths, await self.store.now())
 

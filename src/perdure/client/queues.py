@@ -135,10 +135,17 @@ class Queues:
         return next(view for view in await self.list() if view.name == name)
 
 
-async def changed(store: Store, name: str, change: Change, sender: Sender) -> Queue:
-    """Read a queue's row, change it and write it; if it has changed meanwhile, try again. Raises IllegalMove."""
+async def changed(
+    store: Store, name: str, change: Change, sender: Sender, unless: Callable[[Queue], bool] = lambda _: False
+) -> Queue:
+    """Read a queue's row, change it and write it; if it has changed meanwhile, try again. Raises IllegalMove.
+
+    A row of which ``unless`` holds at that moment stays as it is.
+    """
     for _ in range(limits.COMMAND_TRIES):
         old = next((queue for queue in await store.records(Queue) if queue.name == name), Queue(name, 0))
+        if unless(old):
+            return old
         now = await store.now()
         said = {"changed_at": now, "who": sender.who, "why": sender.why, "origin": sender.origin}
         new = change(replace(old, version=old.version + 1, **said), sender)

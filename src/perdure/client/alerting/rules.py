@@ -36,6 +36,7 @@ PROGRAM = "program"
 """Where a rule comes from that a program was given."""
 log = logger("alert")
 RuleChange = Callable[[KeptAlertRule, int], KeptAlertRule]
+RuleCheck = Callable[[KeptAlertRule], bool]
 """Makes a rule's new content from the old one, at the store's time."""
 
 
@@ -125,7 +126,7 @@ class AlertRules:
         for rule in rules:
             plan, known = await self._whole(rule), (await self._rules()).get(rule.name)
             if known is None or (known.origin == PROGRAM and known.plan != plan):
-                await self._put(plan, validation.sender("", "", PROGRAM))
+                await self._put(plan, validation.sender("", "", PROGRAM), _is_of_a_person)
             elif known.origin != PROGRAM and known.plan != plan:
                 log.info("alert rule %s stays as %s has added it", rule.name, known.who or "somebody")
 
@@ -212,22 +213,29 @@ class AlertRules:
         found = {note.name.removeprefix(PREFIX): rule_of(note) for note in notes}
         return {name: kept for name, kept in found.items() if kept is not None}
 
-    async def _put(self, plan: AlertPlan, sender: Sender) -> AlertRuleView:
+    async def _put(self, plan: AlertPlan, sender: Sender, unless: RuleCheck = lambda _: False) -> AlertRuleView:
         def put(kept: KeptAlertRule, now: int) -> KeptAlertRule:
             if kept.plan == plan:
                 return kept
             return replace(kept, plan=plan, state=AlertState(), added_at=now)
 
-        return _view(await self._change(plan.name, put, sender, new=True))
+        return _view(await self._change(plan.name, put, sender, new=True, unless=unless))
 
-    async def _change(self, name: str, change: RuleChange, sender: Sender, *, new: bool = False) -> KeptAlertRule:
-        """Read a rule, change it and write it; if it has changed meanwhile, try again. Raises IllegalMove."""
+    async def _change(
+        self, name: str, change: RuleChange, sender: Sender, *, new: bool = False, unless: RuleCheck = lambda _: False
+    ) -> KeptAlertRule:
+        """Read a rule, change it and write it; if it has changed meanwhile, try again. Raises IllegalMove.
+
+        A rule of which ``unless`` holds at that moment stays as it is.
+        """
         check_name(name, "the name of the rule")
         for _ in range(limits.COMMAND_TRIES):
             notes = {note.name: note for note in await self._store.records(Note)}
             note = notes.get(PREFIX + name, Note(PREFIX + name))
             known = {one.removeprefix(PREFIX): kept for one in notes if (kept := rule_of(notes[one])) is not None}
             old = known.get(name, KeptAlertRule()) if new else _known(name, known)
+            if unless(old):
+                return old
             now = await self._store.now()
             said: dict[str, Any] = {"who": sender.who, "why": sender.why, "origin": sender.origin, "changed_at": now}
             after = replace(change(old, now), **said)
@@ -235,6 +243,10 @@ class AlertRules:
             if written in await self._store.records(Note, [written]):
                 return after
         raise IllegalMove(f"alert rule {name} kept changing meanwhile; nothing was done, try again")
+
+
+def _is_of_a_person(kept: KeptAlertRule) -> bool:
+    return kept.plan is not None and kept.origin != PROGRAM
 
 
 def _known(name: str, rules: dict[str, KeptAlertRule]) -> KeptAlertRule:
