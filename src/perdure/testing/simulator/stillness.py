@@ -13,8 +13,8 @@ patch that its code never asks for. Only a newer worker can go on with it. The o
 worker has it, and the process has unheard messages, the lease may lapse: once released, the process would be due at
 once, for the same worker.
 
-What waits for a place among the processes of its kind stands still only if all the time there was room for it, and
-none of the others has got a place or given one back.
+What waits for a place among the processes of its kind stands still only if all the time there was room for it, its
+limits have stayed the same, and none of the others has got a place or given one back.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Stillness:
         self._lives: dict[bytes, Life] = {}
         self._taking_nothing: dict[int, float] = {}
         self._taken: dict[int, list[tuple[float, Process]]] = {}
-        self._limited: set[str] = set()
+        self._limited: dict[str, Queue] = {}
         self._full: dict[str, float] = {}
         self._looked = 0.0
         options, slowest = cluster.swarm.options, max(cluster.swarm.latencies)
@@ -121,15 +121,16 @@ class Stillness:
                     self._look_at_due(process)
 
     def _look_at_kinds(self, mark: int) -> None:
-        """Note which kinds have limits, and which of these have no room now."""
+        """Note which kinds have limits, and of which they have changed or leave no room now."""
         connection = self._cluster.server.connection
         if connection is None:
             return
         limited = {kind: row for row in read(connection, Queue) if (kind := kind_of(row)) is not None}
-        self._limited = set(limited)
+        before, self._limited = self._limited, limited
         for kind, row in limited.items():
+            same = kind in before and before[kind].version == row.version
             running = sum(one.kind == kind and _has_place(one) for one in self._cluster.monitor.rows())
-            if (row.concurrency is not None and running >= row.concurrency) or pace(row, mark) == 0:
+            if not same or (row.concurrency is not None and running >= row.concurrency) or pace(row, mark) == 0:
                 self._full[kind] = self._cluster.loop.now
 
     def _look_at_due(self, process: Process) -> None:
