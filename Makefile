@@ -159,6 +159,8 @@ $(BIN)/python:
 	@echo "making $(VENV) with $$($(PYTHON) --version) …"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "Python cannot make a virtual environment here; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@# A newer pip installs in two thirds of the time; where none can be had, the one that is there will do.
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade pip 2>/dev/null || true
 
 $(VENV)/runs: pyproject.toml | $(BIN)/python
 	@echo "installing perdure …"

@@ -27,7 +27,7 @@ APART = (
         "runtime/test_attempts.py",
         "runtime/test_commands_everywhere.py",
     ),
-    ("kill", "store/sealed/test_conformance.py"),
+    ("kill", "store/sealed/test_conformance.py", "input"),
     ("runtime",),
     ("cli", "examples", "pooled", "portal"),
     ("cut", "docs", "failover", "restored", "transactions"),
