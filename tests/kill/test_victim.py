@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -59,3 +60,13 @@ async def test_a_victim_is_killed_by_itself_and_its_end_is_seen_while_others_liv
         one.kill()
     other.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(other.wait(), LIMIT) == -signal.SIGTERM
+
+
+async def test_who_looks_first_whether_a_victim_has_ended_does_not_keep_others_from_hearing(harness: Harness) -> None:
+    """Its end comes while the event loop is busy, and the first look at it is not the loop's."""
+    one = await harness.start(PORTRAIT, "stays")
+    await said(one, "chance")
+    one.kill()
+    assert select.select([one._program.link], [], [], LIMIT)[0]
+    assert one.returncode in (None, -signal.SIGKILL)
+    assert await asyncio.wait_for(one.wait(), LIMIT) == one.returncode == -signal.SIGKILL

@@ -33,10 +33,11 @@ class Victim:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code if it has ended, below zero if a signal has killed it; else None."""
-        return self._program.poll()
+        """Its exit code if it is known to have ended, below zero if a signal has killed it; else None."""
+        return self._end.result() if self._end.done() else None
 
     async def _until_its_end(self) -> int:
+        """Only this reads the link: whoever did so between two looks of the event loop would take the news away."""
         ended = asyncio.Event()
         loop, link = asyncio.get_running_loop(), self._program.link
         loop.add_reader(link, ended.set)
