@@ -35,6 +35,7 @@ COUNTERS = {
     "retries_put_off": "retries that were due and had to wait, because their step's budget was spent",
     "attempts_barred": "step attempts that were due and had to wait, because the breaker of their step was open",
     "breakers_changed": "times that this worker opened, half-opened or closed a breaker",
+    "breakers_opened": "times that this worker opened a breaker, again after a probe too",
     "leaderships": "times that this program has begun to lead in something",
     "leaderships_lost": "times that it had to stop: its lease could not be renewed, was released, or the engine closed",
     "step_timeouts": "step attempts that ran over their deadline",
@@ -97,6 +98,10 @@ class Telemetry:
     def revived(self, kinds: Iterable[str]) -> None:
         """Processes of these kinds, one each, were revived; a queue's tasks are of the kind ``@bank``."""
         self.counters["processes_revived"] += sum(1 for _ in kinds)
+
+    def breaker_opened(self, name: str) -> None:
+        """A breaker of that name has opened, and it was this worker that has written so."""
+        self.count("breakers_opened")
 
     def swept(self, sweep: str, seen: int, changed: int, left: int) -> None:
         """One pass of a sweep has read so many rows, changed so many, and left so many alone."""

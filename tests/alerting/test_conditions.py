@@ -8,6 +8,7 @@ import pytest
 
 from perdure import AlertRule, Engine, limits
 from perdure.errors import InvalidInput, UnreadablePayload
+from perdure.kernel.breaker import HALF_OPEN, OPEN, Circuit
 from perdure.kernel.note import Note
 from perdure.kernel.sweep_pass import PREFIX, Passes
 from tests.alerting import shop
@@ -156,6 +157,46 @@ async def test_a_kind_that_is_held_as_an_outage_is_told_and_so_is_its_end(
         "alert outages: paying is held as an outage: the bank has told us",
         "alert outages is resolved: no longer: paying",
     ]
+
+
+async def test_a_breaker_that_is_open_is_told_once_and_so_is_its_end(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, store = await watching()
+    other, _ = await watching()
+    await client.alerts.add(AlertRule("dependencies", "breaker-open", resolved=True))
+    now = await store.now()
+    since = {"since": now, "until": now, "reason": "5 attempts have failed: BankDown"}
+    await store.records(Circuit, [Circuit("bank", version=1, state=OPEN, **since)])
+    await store.records(Circuit, [Circuit("post", version=1, reason="a probe was served")])
+    await looked(client, store)
+    await store.records(Circuit, [Circuit("bank", version=2, state=HALF_OPEN, probes=1, **since)])
+    await looked(client, store)
+    await other.alerts.look()
+    [first] = told(caplog)
+    assert first == "alert dependencies: breaker bank is open (5 attempts have failed: BankDown)"
+    [view] = await client.alerts.list()
+    assert [one.subject for one in view.active] == ["bank"], "a probe is under way, and nobody knows yet how it ends"
+    await client.breakers.reset("bank")
+    await looked(client, store)
+    assert told(caplog)[1:] == ["alert dependencies is resolved: no longer: bank"]
+
+
+async def test_a_breaker_that_opens_and_closes_in_silence_is_never_told_and_one_that_stays_open_is_told_afterwards(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, store = await watching()
+    await client.alerts.add(AlertRule("dependencies", "breaker-open", resolved=True))
+    await client.alerts.silence("dependencies", last=3600)
+    await client.breakers.open("bank", who="ana", why="it moves")
+    await client.breakers.open("post", who="ana")
+    await looked(client, store)
+    await client.breakers.reset("bank")
+    await looked(client, store)
+    assert told(caplog) == []
+    store.ahead += 3600
+    await looked(client, store)
+    assert told(caplog) == ["alert dependencies: breaker post is kept open by ana"]
 
 
 async def test_a_condition_that_cannot_be_looked_at_is_logged_once_and_shown_and_keeps_no_other_waiting(

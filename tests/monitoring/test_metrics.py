@@ -199,7 +199,9 @@ async def test_every_metric_that_is_told_is_in_the_catalogue_and_named_as_promet
     registry = CollectorRegistry()
     async with Engine(sqlite_url, work=True, workflows=shop.WORKFLOWS, metrics=registry) as engine:
         assert await (await engine.start(shop.order, "cup")).result() == 1299
-        await until(lambda: engine._monitor._queues)
+        await engine.breakers.reset("bank")
+        engine._monitor._loop.wake()
+        await until(lambda: engine._monitor._queues and engine._monitor._breakers)
         families = list(text_string_to_metric_families(generate_latest(registry).decode()))
     told = {family.name: family for family in families}
     assert told.keys() == METRICS.keys()

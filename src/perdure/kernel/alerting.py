@@ -38,6 +38,7 @@ class AlertCondition(StrEnum):
     OPERATION_RELAPSED = "operation-relapsed"  # processes that an operation has commanded are back where they were
     SWEEP_SILENT = "sweep-silent"  # a sweep that finds what is stuck does not pass, or none does
     OUTAGE = "outage"  # a kind is held, as many of its processes fail alike
+    BREAKER_OPEN = "breaker-open"  # a circuit breaker is open or half-open
 
 
 class AlertPlan(Struct, frozen=True, omit_defaults=True):

@@ -65,6 +65,9 @@ LABELLED: dict[str, Metric] = {
     "perdure_step_timeouts": Metric(
         "counter", ("step", "queue"), 2, "Attempts of a step that ran over their deadline."
     ),
+    "perdure_breakers_opened": Metric(
+        "counter", ("breaker",), 1, "Times that a circuit breaker opened, again after a probe too, as written here."
+    ),
     "perdure_turn_duration_seconds": Metric(
         "histogram", ("phase",), 0, "Prepare: a history is replayed. Process: one turn in eight."
     ),
@@ -99,6 +102,9 @@ LABELLED: dict[str, Metric] = {
         "gauge", ("queue",), 1, "For how long the longest due queued step of a queue has waited for a worker."
     ),
     "perdure_queue_workers": Metric("gauge", ("queue",), 1, "Living workers that serve a queue; 0: nobody polls it."),
+    "perdure_breaker_state": Metric(
+        "gauge", ("breaker",), 1, "How a circuit breaker stands in the database: 0 closed, 1 half-open, 2 open."
+    ),
 }  # fmt: skip
 """What is measured beside the counters of the engine, and what is read when it is asked for."""
 

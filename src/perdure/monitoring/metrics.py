@@ -55,6 +55,11 @@ class MeasuredTelemetry(Telemetry):
             self.counters["processes_revived"] += 1
             self._metrics.revived.add((kind,))
 
+    def breaker_opened(self, name: str) -> None:
+        """See Telemetry."""
+        super().breaker_opened(name)
+        self._metrics.breakers.add((name,))
+
     def swept(self, sweep: str, seen: int, changed: int, left: int) -> None:
         """See Telemetry."""
         super().swept(sweep, seen, changed, left)
@@ -89,6 +94,7 @@ class Metrics:
         self.started = _counts("perdure_processes_started")
         self.stopped = _counts("perdure_processes_stopped")
         self.revived = _counts("perdure_processes_revived")
+        self.breakers = _counts("perdure_breakers_opened")
         self.waits = _histograms("perdure_process_wait_seconds")
         self.ends = _histograms("perdure_process_duration_seconds")
         self.sweeps = {name: _counts(f"perdure_{name}") for name in (*SWEPT, "sweep_errors")}
@@ -106,7 +112,7 @@ class Metrics:
         """Its families of counters."""
         return (
             self.started, self.stopped, self.revived, *self.sweeps.values(), self.queue_in, self.queue_out,
-            self.timeouts,
+            self.timeouts, self.breakers,
         )  # fmt: skip
 
     def histograms(self) -> Sequence[Histograms]:

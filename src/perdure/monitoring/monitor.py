@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure import limits
 from perdure.clock import SECOND, Computer
+from perdure.kernel.breaker import CLOSED, HALF_OPEN, OPEN, Circuit
 from perdure.loop import Loop
 from perdure.monitoring.series import OTHER
 from perdure.runtime.committer import Committer
@@ -40,6 +41,7 @@ class Monitor:
         self._worker: Worker | None = None
         self._loop: Loop | None = None
         self._queues: list[Gauge] = []
+        self._breakers: list[Gauge] = []
         if provider is not None:
             from perdure.monitoring.traces import Traces
 
@@ -70,13 +72,13 @@ class Monitor:
         return committer
 
     def follow(self, worker: Worker) -> None:
-        """Read now and then what waits in the queues, while this worker works."""
+        """Read now and then what waits in the queues, and how breakers stand, while this worker works."""
         self._worker = worker
         if self.metrics is not None:
             from perdure.client.queue_figures import queue_figures
 
-            read = partial(self._read, partial(queue_figures, worker.store))
-            self._loop = Loop("figures of queues", read, worker.scheduler.committer.outage)
+            read = partial(self._read, worker.store, partial(queue_figures, worker.store))
+            self._loop = Loop("stored figures", read, worker.scheduler.committer.outage)
             self._loop.start()
 
     async def close(self) -> None:
@@ -87,7 +89,8 @@ class Monitor:
         self._unregister()
         self._unregister = lambda: None
 
-    async def _read(self, figures: Callable[[], Awaitable[Sequence[QueueFigures]]]) -> float:
+    async def _read(self, store: Store, figures: Callable[[], Awaitable[Sequence[QueueFigures]]]) -> float:
+        self._breakers = _states(await store.records(Circuit))
         rows: dict[str, list[float]] = {}
         for one in sorted(await figures(), key=attrgetter("waiting"), reverse=True):
             label = one.name if len(rows) < limits.METRIC_SERIES_RECORDS else OTHER
@@ -113,8 +116,19 @@ class Monitor:
             yield "perdure_worker_last_poll_timestamp_seconds", (), worker.parts.figures.polled_at / SECOND
             yield "perdure_store_clock_ahead_seconds", (), worker.heartbeat.lead / SECOND
             yield from self._queues
+            yield from self._breakers
 
 
+def _states(circuits: Sequence[Circuit]) -> list[Gauge]:
+    """The gauges of breakers; of too many, those that are open have series of their own."""
+    levels: dict[str, int] = {}
+    for level, name in sorted(((_LEVELS.get(one.state, 0), one.name) for one in circuits), key=lambda one: -one[0]):
+        label = name if len(levels) < limits.METRIC_SERIES_RECORDS else OTHER
+        levels[label] = max(level, levels.get(label, 0))
+    return [("perdure_breaker_state", (label,), level) for label, level in levels.items()]
+
+
+_LEVELS = {CLOSED: 0, HALF_OPEN: 1, OPEN: 2}
 _QUEUE_GAUGES = (
     "perdure_queue_depth",
     "perdure_queue_running",

@@ -19,6 +19,7 @@ from perdure.client.polling import unpolled_queues
 from perdure.clock import SECOND, microseconds
 from perdure.kernel import outage
 from perdure.kernel.alerting import SAMPLES, AlertCondition, AlertFact, AlertLook, AlertPlan
+from perdure.kernel.breaker import Circuit
 from perdure.kernel.names import id_text
 from perdure.kernel.note import Note
 from perdure.kernel.outage import OutageState
@@ -182,6 +183,12 @@ async def _outage(asked: AlertQuestion) -> list[AlertFact]:
     return [AlertFact(kind, 1, f"{kind} is held as an outage: {state.circuit.reason}") for kind, state in held.items()]
 
 
+async def _breaker_open(asked: AlertQuestion) -> list[AlertFact]:
+    """Breakers that are open or half-open. One that goes from one to the other is still the same fact."""
+    circuits = await asked.store.records(Circuit)
+    return [AlertFact(one.name, 1, one.text()) for one in circuits if not one.closed]
+
+
 _CONDITIONS: Mapping[AlertCondition, Callable[[AlertQuestion], Awaitable[list[AlertFact]]]] = {
     AlertCondition.BROKEN: _broken,
     AlertCondition.OVERDUE: _overdue,
@@ -191,6 +198,7 @@ _CONDITIONS: Mapping[AlertCondition, Callable[[AlertQuestion], Awaitable[list[Al
     AlertCondition.OPERATION_RELAPSED: _operation_relapsed,
     AlertCondition.SWEEP_SILENT: _sweep_silent,
     AlertCondition.OUTAGE: _outage,
+    AlertCondition.BREAKER_OPEN: _breaker_open,
 }
 _MEASURED = (AlertCondition.OVERDUE, AlertCondition.SWEEP_SILENT)
 """The conditions that know themselves for how long something is so, whenever the rule has seen it first."""

@@ -16,8 +16,9 @@ from perdure.kernel.names import check_name, near
 from perdure.kernel.plain import shown
 
 AlertWhen: TypeAlias = Literal[
-    "broken", "overdue", "unpolled", "failures", "operation-finished", "operation-relapsed", "sweep-silent", "outage"
-]
+    "broken", "overdue", "unpolled", "failures", "operation-finished", "operation-relapsed", "sweep-silent", "outage",
+    "breaker-open",
+]  # fmt: skip
 QUERIED = (AlertCondition.BROKEN, AlertCondition.OVERDUE, AlertCondition.FAILURES)
 """The conditions that look at processes, which a query may narrow."""
 _AT_LEAST: Mapping[AlertCondition, int] = {AlertCondition.FAILURES: 10}
@@ -42,9 +43,10 @@ class AlertRule:
     them), *unpolled* (steps wait in a queue that no live worker serves), *failures* (``at_least`` processes have failed
     with one fingerprint within ``within``; default: 10 in an hour), *operation-finished*, *operation-relapsed*
     (``at_least`` processes are back where an operation has found them), *sweep-silent* (a sweep that finds what is
-    stuck does not pass) or *outage* (a kind is held). ``where`` is a query that narrows the first two and *failures*.
-    ``at_least`` is from how many processes on, of one kind or one fingerprint; ``lasting`` how long it must have been
-    so (default: a minute for what is overdue, unpolled or silent, else 0).
+    stuck does not pass), *outage* (a kind is held) or *breaker-open* (a circuit breaker does not let attempts through,
+    or only probes). ``where`` is a query that narrows the first two and *failures*. ``at_least`` is from how many
+    processes on, of one kind or one fingerprint; ``lasting`` how long it must have been so (default: a minute for what
+    is overdue, unpolled or silent, else 0).
 
     Places are ``log``, URLs like ``https://…``, and ``mailto:…``. What they were told they are not told again, but what
     comes new is; with ``resolved`` they are also told once when it is over. ``per_hour`` is how many messages they get

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.clock import SECOND, in_seconds, microseconds
 from perdure.errors import StepCrashed, StoreError, Unavailable
-from perdure.kernel.breaker import Breaker, Circuit, News, Probed, Reported
+from perdure.kernel.breaker import OPEN, Breaker, Circuit, News, Probed, Reported
 from perdure.kernel.retry import HOPELESS
 from perdure.logs import logger
 from perdure.runtime.open_steps import Slot
@@ -52,7 +52,7 @@ class Circuits:
         self._store = parts.store
         self._time = parts.time
         self._machine = parts.machine
-        self._counters = parts.telemetry.counters
+        self._telemetry = parts.telemetry
         self._alerts = parts.alerts
         self._settings = parts.breakers
         self._runner = runner
@@ -150,7 +150,7 @@ class Circuits:
                 self._runner.listener.step_failed(instance, ask, tried.failure)
                 return
             wait = min(wait, left)
-        self._counters["attempts_barred"] += 1
+        self._telemetry.count("attempts_barred")
         self._runner.wait(instance, ask, now + wait, wait / SECOND, breaker.name)
 
     def _ask(self) -> None:
@@ -255,7 +255,9 @@ class Circuits:
         """Log a change of state, once over all workers: by the one whose change was written."""
         if was.state == circuit.state:
             return
-        self._counters["breakers_changed"] += 1
+        self._telemetry.count("breakers_changed")
+        if circuit.state == OPEN:
+            self._telemetry.breaker_opened(circuit.name)
         if was.closed:
             self._alerts.breaker(circuit)
         level = log.info if circuit.closed else log.warning
