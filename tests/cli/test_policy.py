@@ -87,8 +87,10 @@ async def ask_the_post(id: str) -> None:
 
 class Dispatch(flow.Flow, revival_delay=5):
     asking = flow.State()
-    sending = flow.State(at_most_once=True)
+    sending = flow.State(at_most_once=True, timeout=90)
     sent = flow.State(terminal=True)
+
+    dispatch = flow.Stretch(asking, sent, timeout=200)
 
     @flow.init
     def begun(self) -> None:
@@ -115,6 +117,7 @@ class Dispatch(flow.Flow, revival_delay=5):
         flow.on(begun).to(asking).do(ask),
         flow.any_of(answered, ask.timed_out, in_=asking).to(sending).do(send),
         flow.on(gone, in_=sending).to(sent),
+        flow.any_of(sending.timed_out, dispatch.timed_out).to(sent),
     )
 """
 
@@ -157,3 +160,13 @@ def test_an_action_and_a_step_in_a_state_are_shown_with_what_the_state_says(term
     assert elsewhere.has("at_most_once false default") and elsewhere.has("attempts 1 the step")
     wrong = terminal.bare("policy", "explain", "Dispatch.asking.send", post)
     assert (wrong.code, "'Dispatch.asking.send' is no step" in wrong.err) == (2, True), wrong.err
+
+
+def test_the_times_of_a_state_and_of_a_stretch_are_shown_with_what_sets_them(terminal: Terminal, post: str) -> None:
+    assert terminal.bare("policy", "explain", "Dispatch.sending.sending", post).has("timeout 90 the state")
+    assert terminal.bare("policy", "explain", "Dispatch.asking.dispatch", post).has("timeout 200 the stretch")
+    Path("perdure.toml").write_text('[policies."Dispatch.*.dispatch"]\ntimeout = 40\n')
+    said = terminal.bare("policy", "explain", "Dispatch.asking.dispatch", post)
+    assert said.has("timeout 40 Dispatch.*.dispatch in perdure.toml"), said.err
+    wrong = terminal.bare("policy", "explain", "Dispatch.asking.asking", post)
+    assert (wrong.code, "'Dispatch.asking.asking' is no step" in wrong.err) == (2, True), wrong.err

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from copy import copy
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from perdure.authoring.queue import step_names
 from perdure.authoring.step import Step
@@ -30,7 +30,8 @@ class StepPolicies:
     def check(self) -> None:
         """Raise DefinitionError if a policy names nothing of this program, or gives a timeout to what expects none."""
         flows, steps = done_in(), step_names()
-        self.policies.check(_workflows(), steps, flows)
+        self.policies.check(_workflows(), steps, _named_in())
+        self._check_times(set(steps))
         for kind, states in flows.items():
             for state, actions in states.items():
                 for name, action in actions.items():
@@ -57,6 +58,34 @@ class StepPolicies:
         if known not in self._found:
             self._found[known] = self.policies.of((kind, state, action.name), action.declared, action.set_here)
         return self._found[known]
+
+    def of_time(self, kind: str, state: str, timed: Any) -> dict[str, Ruling]:
+        """What is set for the time that a flow may spend in that state, or on a stretch which begins there.
+
+        Only a key that names it counts: ``*`` stands for what is done there. A name that a step has means the step.
+        """
+        known = kind, state, timed.name, "time"
+        if known not in self._found:
+            found = {} if timed.name in step_names() else self.policies.of((kind, state, timed.name), ("timeout",))
+            self._found[known] = {name: one for name, one in found.items() if name == "timeout"}
+        return self._found[known]
+
+    def limit(self, kind: str, state: str, timed: Any) -> float | None:
+        """For how many seconds a flow may be in that state, or on a stretch that begins there; None: for ever."""
+        ruling = self.of_time(kind, state, timed).get("timeout")
+        seconds: float | None = timed.timeout
+        return seconds if ruling is None or seconds is None else float(ruling.value)
+
+    def _check_times(self, steps: Set[str]) -> None:
+        """Raise DefinitionError if a policy names a state or a stretch, and sets what that cannot have."""
+        actions = {name for states in done_in().values() for there in states.values() for name in there}
+        for kind, states in timed_in().items():
+            for state, there in states.items():
+                for name in sorted(there.keys() - steps):
+                    for property, one in self.policies.of((kind, state, name)).items():
+                        also_an_action = name in actions and one.key.startswith(f"{ANY}.")
+                        if one.key.endswith(f".{name}") and not also_an_action:
+                            _check_time(there[name], property, one, kind, state)
 
     def applied(
         self,
@@ -105,21 +134,55 @@ class StepPolicies:
 def subjects() -> Iterator[Subject]:
     """Each workflow of this program with each of its steps: which of them it asks for is known only when it runs.
 
-    Of a flow, each of its states with the actions and requests that are done in it, and with each step.
+    Of a flow, each of its states with the actions and requests that are done in it, with each step, and with what has
+    a time: itself, and the stretches that begin in it.
     """
-    steps, flows = step_names(), done_in()
+    steps, flows, timed = step_names(), done_in(), timed_in()
     for kind in _workflows():
         yield from ((kind, ANY, name) for name in steps)
         for state, actions in flows.get(kind, {}).items():
-            yield from ((kind, state, name) for name in dict.fromkeys([*actions, *steps]))
+            times = [name for name, one in timed.get(kind, {}).get(state, {}).items() if one.timeout is not None]
+            yield from ((kind, state, name) for name in dict.fromkeys([*actions, *steps, *times]))
 
 
-def done_in() -> dict[str, dict[str, dict[str, Any]]]:
+def _check_time(timed: Any, property: str, ruling: Ruling, kind: str, state: str) -> None:
+    what = type(timed).__name__.lower()
+    if property != "timeout":
+        raise DefinitionError(
+            f"the policy {ruling.key!r} of {ruling.source} sets {property}, and {kind}.{timed.name} is a {what}: it "
+            f"has a timeout alone. Write {kind}.{state}.* for what is done there."
+        )
+    if timed.timeout is None:
+        raise DefinitionError(
+            f"the policy {ruling.key!r} of {ruling.source} sets a timeout, and the {what} {kind}.{timed.name} has "
+            f"none. Write flow.State(timeout=...), and a row for {timed.name}.timed_out."
+        )
+
+
+Parts: TypeAlias = dict[str, dict[str, dict[str, Any]]]
+"""Parts of flows, by flow, state and name."""
+
+
+def done_in() -> Parts:
     """The flows of this program, each with its states and the actions and requests that are done in these."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for (kind, _), workflow in list(DEFINED.items()):
-        for state, actions in workflow.done_in.items():
-            found.setdefault(kind, {}).setdefault(state, {}).update(actions)
+    return _merged((kind, workflow.done_in) for (kind, _), workflow in list(DEFINED.items()))
+
+
+def timed_in() -> Parts:
+    """The flows of this program, each with its states, and with what has, or might have, a time in these."""
+    return _merged((kind, workflow.timed_in) for (kind, _), workflow in list(DEFINED.items()))
+
+
+def _named_in() -> Parts:
+    """All that a key may name in the states of flows."""
+    return _merged([*timed_in().items(), *done_in().items()])
+
+
+def _merged(parts: Iterable[tuple[str, Mapping[str, Mapping[str, Any]]]]) -> Parts:
+    found: Parts = {}
+    for kind, states in parts:
+        for state, there in states.items():
+            found.setdefault(kind, {}).setdefault(state, {}).update(there)
     return found
 
 

@@ -64,6 +64,8 @@ class Workflow(Startable[P, R]):
     """How many of its processes run at once, and how many start in a time; its workers put them in force."""
     done_in: Mapping[str, Mapping[str, Any]] = {}
     """Of a flow: its states, each with the actions and requests that are done in it, by name."""
+    timed_in: Mapping[str, Mapping[str, Any]] = {}
+    """Of a flow: its states, each with itself and the stretches that begin in it, by name."""
     _read: Meanings | None = None
     """What the names in its code meant when it was looked at."""
     by_state = False

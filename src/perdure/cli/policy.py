@@ -10,10 +10,11 @@ from cyclopts import App, Parameter
 
 from perdure import settings
 from perdure.authoring.flow.action import OF_REQUEST, Action, FlowRequest
-from perdure.authoring.queue import steps_named
+from perdure.authoring.flow.state import Timed
+from perdure.authoring.queue import step_names, steps_named
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import Step
-from perdure.authoring.step_policies import StepPolicies, done_in, subjects
+from perdure.authoring.step_policies import StepPolicies, done_in, subjects, timed_in
 from perdure.cli import output
 from perdure.cli.options import Json
 from perdure.cli.rows import Rows
@@ -49,7 +50,8 @@ def explain(
     Parameters
     ----------
     name
-        The step of a workflow: order.*.charge. Of a flow: Claim.paying.transfer, an action, a request or a step.
+        The step of a workflow: order.*.charge. Of a flow: Claim.paying.transfer, an action, a request or a step; or
+        Claim.paying.paying, the time of a state, or of a stretch that begins in it.
     modules
         The code that defines them: shop, shop.orders, shop:order or ./shop.py.
     """
@@ -66,6 +68,8 @@ def explain(
     actions = done_in().get(kind, {}).get(state, {})
     if part in actions:
         found = [_explained_action(policies, kind, state, actions[part])]
+    elif part not in step_names():
+        found = [_explained_time(policies, kind, state, timed_in()[kind][state][part])]
     else:
         found = [
             _explained(policies, kind, state, one, next(iter(actions.values()), None)) for one in steps_named(part)
@@ -88,6 +92,12 @@ def _explained_action(policies: StepPolicies, kind: str, state: str, action: Act
         value = getattr(after.retry if isinstance(after, FlowRequest) and name in OF_REQUEST else after, name)
         lines.append(Property(name, value, _set_by(name, found, action, after, action)))
     return lines
+
+
+def _explained_time(policies: StepPolicies, kind: str, state: str, timed: Timed) -> list[Property]:
+    by = policies.of_time(kind, state, timed).get("timeout")
+    set_by = f"the {type(timed).__name__.lower()}" if by is None else f"{by.key} in {by.source}"
+    return [Property("timeout", policies.limit(kind, state, timed), set_by)]
 
 
 def _explained(

@@ -1,7 +1,8 @@
 """Policies by name: retries and timeouts of steps that are set from outside of the code, for one or for many.
 
 A key names a workflow, a state of it and a step: ``order.*.charge``. Of a flow it names a state, and one of its actions
-or requests, or a step: ``Claim.paying.transfer``. Any other workflow has one state, which has no name: ``*``. Any part
+or requests, or a step: ``Claim.paying.transfer``; or, to set its time, the state itself, or a stretch that begins in
+it: ``Claim.paying.settlement``. Any other workflow has one state, which has no name: ``*``. Any part
 may be ``*``, which stands for each. For each property the key with more names counts, of two with as many the one that
 names the part further left; of one key that is set twice, the later source.
 """

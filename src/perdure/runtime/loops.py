@@ -34,6 +34,10 @@ class PolicyLoop(TurnLoop):
         """What policies set for an action of a flow in that state, by property."""
         return {name: one.value for name, one in self._policies.of_action(self._kind, state, action).items()}
 
+    def limit(self, state: str, timed: Any) -> float | None:
+        """The same, as policies set it when the state is entered."""
+        return self._policies.limit(self._kind, state, timed)
+
 
 def loop_of(process: Process, workflow: Workflow[Any, Any], policies: StepPolicies, backlog: int = 0) -> TurnLoop:
     """The loop of a process. A task has its policy from the workflow that has asked for it."""

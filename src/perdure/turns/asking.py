@@ -176,6 +176,11 @@ class AskingLoop(BareLoop):
         """What policies set for an action of a flow in that state, by property: nothing here, the worker has none."""
         return _NOTHING
 
+    def limit(self, state: str, timed: Any) -> float | None:
+        """For how many seconds a flow may be in a state, or on a stretch that begins there: as the code says, here."""
+        seconds: float | None = timed.timeout
+        return seconds
+
     def _void(self, step: AskedStep) -> Ask[Any]:
         """An ask that never resolves, for the code of an evicted process."""
         ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from perdure.authoring.flow.action import Action
 from perdure.authoring.flow.condition import Condition
 from perdure.authoring.flow.event import FlowEvent, FlowInit
 from perdure.authoring.flow.row import Row, Table
-from perdure.authoring.flow.state import State, Stretch
+from perdure.authoring.flow.state import State, Stretch, Timed
 from perdure.authoring.machine import Machine
 
 
@@ -52,6 +52,14 @@ class Behaviour:
     def open_states(self) -> list[State]:
         """The states in which something may still happen."""
         return [state for state in self.states.values() if not state.terminal]
+
+    @property
+    def timed_in(self) -> dict[str, dict[str, Timed]]:
+        """What a policy may bound by its name: each open state, and the stretches that begin in it."""
+        found: dict[str, dict[str, Timed]] = {state.name: {state.name: state} for state in self.open_states}
+        for stretch in self.stretches.values():
+            found.setdefault(stretch.start.name, {})[stretch.name] = stretch
+        return found
 
     @property
     def by_state(self) -> bool:

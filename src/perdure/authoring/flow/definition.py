@@ -73,6 +73,7 @@ class Flow(Machine):
         super().__init_subclass__(**settings)
         if beginnings:
             cls.__machine__.done_in = cls.__flow__.done_in
+            cls.__machine__.timed_in = cls.__flow__.timed_in
             cls.__machine__.by_state = cls.__flow__.by_state
 
     @sent

@@ -20,7 +20,7 @@ from perdure.authoring.flow.condition import Condition
 from perdure.authoring.flow.event import FlowEvent, Happened
 from perdure.authoring.flow.position import ABORTED, FlowPosition, OpenRequest, Unexpected, request_id
 from perdure.authoring.flow.row import Row
-from perdure.authoring.flow.state import State
+from perdure.authoring.flow.state import State, Timed
 from perdure.authoring.machine.actions import Refusal
 from perdure.errors import PayloadError, StepError, WorkflowMisuse
 from perdure.kernel import payload
@@ -61,6 +61,7 @@ class Reaction:
         self.life: Any = self.turn.machine
         self._ahead: deque[Happened] = deque()
         self._fresh: set[str] = set()
+        self._begun: set[str] = set()  # names of the times of states and stretches that began in this very reaction
 
     # -- what begins a reaction --------------------------------------------------------------------------------------
 
@@ -243,13 +244,19 @@ class Reaction:
             name = stretch.timed_out.name
             if stretch.end is state:
                 position.due.pop(name, None)
-            elif stretch.start is state and stretch.timeout is not None:
-                position.due.setdefault(name, now + round(stretch.timeout * SECOND))
-        if state.timeout is not None:
-            position.due[state.timed_out.name] = now + round(state.timeout * SECOND)
+            elif stretch.start is state and name not in position.due:
+                self._begin_time(stretch)
+        self._begin_time(state)
         if state.terminal:
             position.due, position.requests = {}, []
         set_attributes(state=state.name, phase=state.phase)
+
+    def _begin_time(self, timed: Timed) -> None:
+        """Set when the time of a state, or of a stretch, is over; what a policy says later changes that no more."""
+        limit = self.turn.limit(self.position.state, timed)
+        if limit is not None:
+            self.position.due[timed.timed_out.name] = self.turn.now + round(limit * SECOND)
+            self._begun.add(timed.timed_out.name)
 
     def _settle(self) -> None:
         """Say what the machine does next: end, or wait for the first of its times."""
@@ -343,18 +350,19 @@ class Reaction:
 
         ``own`` is the time that it has itself, in seconds. Whether that is over says the timer that has fired, and no
         comparison: a policy may have changed it before a replay. So the time of a request that was made in this very
-        reaction ends nothing but that request.
+        reaction ends nothing but that request, and the time of a state that was entered in it is always a timer.
         """
         apart = {*self._fresh, action.timed_out.name}
-        others = [at for at, name in self.position.timeouts() if name not in apart and self._leads_on(name)]
-        first = min(others, default=None)
+        now = self.turn.now
+        others = [one for one in self.position.timeouts() if one[1] not in apart and self._leads_on(one[1])]
+        first = min((at for at, _ in others), default=None)
         life = self.life
         life.where, life.state, life.once = action.function.__qualname__, state, action.at_most_once
         life.revival_delay, life.keep_arguments = action.revival_delay, action.keep_arguments
         if own is None and first is None:
             return await doing
-        left = None if first is None else (first - self.turn.now) / SECOND
-        if left is not None and left <= 0:
+        left = None if first is None else max(first - now, 1) / SECOND
+        if any(at <= now and name not in self._begun for at, name in others):
             if inspect.iscoroutine(doing):
                 doing.close()
             raise Cut(own=False)
