@@ -19,6 +19,7 @@ from tests.simulator import probes
 
 SCENE = "tests.simulator.scene:scene"
 APART = (
+    "core_adjusting:adjustments",
     "core_at_most_once:payrolls",
     "core_breakers:outages",
     "core_callers:offices",
