@@ -55,11 +55,12 @@ def sell(terminal: Terminal) -> None:
 def test_a_worker_serves_its_metrics_and_says_that_it_lives_and_is_ready(
     terminal: Terminal, programs: list[Program]
 ) -> None:
+    assert terminal("breaker", "reset", "bank").code == 0
     programs.append(terminal.program("worker", TILL, "--metrics", "0", "--json", "--beat", "0.2"))
     port = port_of(programs[0])
     sell(terminal)
     families: dict[str, Metric] = {}
-    while METRICS.keys() - families.keys():  # those of queues are there when it has read them
+    while METRICS.keys() - families.keys():  # those of queues and breakers are there when it has read them
         status, text = page(port, "/metrics")
         assert status == 200
         families = {family.name: family for family in text_string_to_metric_families(text)}
