@@ -155,7 +155,7 @@ def _check_time(timed: Any, property: str, ruling: Ruling, kind: str, state: str
     if timed.timeout is None:
         raise DefinitionError(
             f"the policy {ruling.key!r} of {ruling.source} sets a timeout, and the {what} {kind}.{timed.name} has "
-            f"none. Write flow.State(timeout=...), and a row for {timed.name}.timed_out."
+            f"none. Write flow.{what.capitalize()}(timeout=...), and a row for {timed.name}.timed_out."
         )
 
 

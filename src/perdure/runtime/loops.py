@@ -35,7 +35,7 @@ class PolicyLoop(TurnLoop):
         return {name: one.value for name, one in self._policies.of_action(self._kind, state, action).items()}
 
     def limit(self, state: str, timed: Any) -> float | None:
-        """The same, as policies set it when the state is entered."""
+        """For how many seconds a flow may be in a state, or on a stretch from there, as policies set it on entering."""
         return self._policies.limit(self._kind, state, timed)
 
 
