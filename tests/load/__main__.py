@@ -34,7 +34,8 @@ def loads(asked: argparse.Namespace) -> dict[str, Load]:
         "suspects": lambda url, folder: suspects(url, folder, asked.suspects),
         "poison": lambda url, folder: poisoned(url, folder, asked.healthy),
         "hang": lambda url, folder: hung(url, folder),
-        "hot": lambda url, folder: hot_process(url, folder, asked.messages),
+        "hot": lambda url, folder: hot_process(url, folder, messages=asked.messages),
+        "called": lambda url, folder: hot_process(url, folder, calls=asked.messages),
         "outage": lambda url, folder: outage(url, folder, asked.down),
         "herd": lambda url, folder: herd(url, folder, 5, asked.herd // 5),
         "overdue": lambda url, folder: overdue(url, folder, asked.overdue, asked.lead),
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=12.0, help="of the soak")
     parser.add_argument("--overdue", type=int, default=100_000)
     parser.add_argument("--lead", type=float, default=240.0, help="seconds in which they are started")
-    parser.add_argument("--messages", type=int, default=10_000, help="to the hot process")
+    parser.add_argument("--messages", type=int, default=10_000, help="or calls, to the hot process")
     parser.add_argument("--healthy", type=int, default=1_000)
     parser.add_argument("--suspects", type=int, default=2_000)
     parser.add_argument("--herd", type=int, default=50, help="workers that start at once")

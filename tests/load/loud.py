@@ -1,10 +1,11 @@
-"""One process that is loud: ten thousand messages to it; or one that kills whoever takes it in hand."""
+"""One process that is loud: ten thousand messages, or calls, to it; or one that kills whoever takes it in hand."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from pathlib import Path
+from typing import Any
 
 from perdure.authoring.workflow import Workflow
 from perdure.client.handle import Handle
@@ -12,7 +13,7 @@ from perdure.engine import Engine
 from perdure.kernel.process import Status
 from tests.load.others import others
 from tests.load.pool import LIMIT, Pool, pool_on
-from tests.load.program import healthy, hot, marks, poison
+from tests.load.program import Counter, healthy, hot, marks, poison
 from tests.load.verdict import Verdict, part
 
 WORKERS = 2
@@ -37,6 +38,18 @@ async def sent(handle: Handle[int], messages: int, rate: float = math.inf) -> No
         await asyncio.gather(*(handle.signal("number", n) for n in portion))
 
 
+async def called(handle: Handle[int], calls: int, rate: float = math.inf) -> None:
+    """Call it so often, without waiting for the answers: what it has not answered yet is queued to it; then end it."""
+    loop = asyncio.get_running_loop()
+    began, under_way = loop.time(), set[asyncio.Task[int]]()
+    for n in range(calls):
+        if n % SENT_AT_ONCE == 0:
+            await asyncio.sleep(began + n / rate - loop.time())
+        under_way.add(asyncio.create_task(handle.call(Counter.count, n)))
+    assert sorted(await asyncio.gather(*under_way)) == list(range(calls))
+    await handle.call(Counter.end)
+
+
 async def heard(engine: Engine, handle: Handle[int], messages: int) -> str:
     """It has heard each once and in order, or it would not have come to its end; its row says the same."""
     assert await handle.result(LIMIT) == messages
@@ -46,24 +59,34 @@ async def heard(engine: Engine, handle: Handle[int], messages: int) -> str:
     return f"{messages:,} messages to one process, each heard once and in order"
 
 
-async def hot_process(url: str, folder: Path, messages: int) -> Verdict:
+async def answered(engine: Engine, handle: Handle[int], calls: int) -> str:
+    """It has answered each call once and in order, and then the one that ended it; its row says the same."""
+    assert await handle.result(LIMIT) == calls
+    row = await engine.row(handle.id)
+    assert row.inbox == row.seen == calls + 1
+    return f"{calls:,} calls to one machine, each answered once and in order"
+
+
+async def hot_process(url: str, folder: Path, **asked: int) -> Verdict:
     """The long form: what others feel of it, while one hot process follows another."""
-    verdict = Verdict("hot process")
+    ((what, many),) = asked.items()
+    verdict = Verdict(f"hot process, {what}")
     async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(WORKERS)
-        sender = await pool.start("sender", messages=messages)
+        sender = await pool.start("sender", **asked)
         await sender.said("ready")
         async with others(client) as before:
             await asyncio.sleep(BASELINE_SECONDS)
         loop = asyncio.get_running_loop()
-        begun, hots = loop.time(), []
+        begun = loop.time()
+        hots: list[Handle[Any]] = []
         async with others(client) as meanwhile:
             while loop.time() < begun + BASELINE_SECONDS:
                 sender.tell("another")
                 hots.append(client.handle_of(await client.row(await sender.said("heard"))))
         each = (loop.time() - begun) / len(hots)
         for handle in hots:
-            told = await heard(client, handle, messages)
+            told = await (answered if what == "calls" else heard)(client, handle, many)
         verdict.note(f"{told}; {len(hots)} of them, {each:.1f} s each")
     base, loud = part(before.whole), part(meanwhile.whole)
     verdict.bound(
@@ -86,6 +109,19 @@ async def hot_counted(url: str, folder: Path, messages: int) -> str:
         for n in range(messages // 2, messages):
             await handle.signal("number", n)
         return await heard(client, handle, messages)
+
+
+async def calls_counted(url: str, folder: Path, calls: int) -> str:
+    """The same with calls: all of them are queued before the first is answered."""
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
+        handle = await client.start(Counter.begin)
+        calling = asyncio.create_task(called(handle, calls))
+        async with asyncio.timeout(LIMIT):
+            while (await client.row(handle.id)).inbox < calls:
+                await asyncio.sleep(0.1)
+        await pool.ready()
+        await calling
+        return await answered(client, handle, calls)
 
 
 async def poisoned(url: str, folder: Path, processes: int) -> Verdict:

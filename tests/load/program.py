@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from perdure import Retry, now, receive, step, workflow
+from perdure import Retry, machine, now, receive, step, workflow
 
 FOLDER = "PERDURE_LOAD_FOLDER"
 """Where the marks lie that steps leave; the workers are told of it by their environment."""
@@ -72,6 +72,29 @@ async def hot(messages: int) -> int:
         if heard != expected:
             raise ValueError(f"{heard} came when {expected} was to come")
     return messages
+
+
+class Counter(machine.Machine):
+    """Is called with numbers, each of which must be the next."""
+
+    counted: int = 0
+
+    @machine.init
+    def begin(self) -> None:
+        """Nothing is counted yet."""
+
+    @machine.call
+    def count(self, n: int) -> int:
+        """How many were counted before, or the process breaks."""
+        if n != self.counted:
+            raise ValueError(f"{n} came when {self.counted} was to come")
+        self.counted += 1
+        return n
+
+    @machine.call
+    def end(self) -> None:
+        """Be called no more, and end with how often it was called before."""
+        machine.complete(self.counted)
 
 
 @step(retry=Retry.NONE)
@@ -181,4 +204,6 @@ async def depending(n: int) -> int:
     return await depend(n)
 
 
-HOSTED = [part, whole, quick, late, hot, healthy, poison, innocent, biting, steady, hanging, ticking, depending]
+HOSTED = [
+    part, whole, quick, late, hot, Counter, healthy, poison, innocent, biting, steady, hanging, ticking, depending,
+]  # fmt: skip

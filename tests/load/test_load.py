@@ -9,7 +9,7 @@ import pytest
 from tests.load import outage, overdue
 from tests.load.herd import collides
 from tests.load.kills import next_commits
-from tests.load.loud import hot_counted
+from tests.load.loud import calls_counted, hot_counted
 from tests.load.soak import kills_under_load
 from tests.load.suspects import bitten, twice_orphaned
 
@@ -36,6 +36,13 @@ async def test_workers_that_all_start_at_once_on_an_empty_database_do_not_collid
 @pytest.mark.long
 async def test_many_messages_to_one_process_are_heard_once_and_in_order(store_url: str, tmp_path: Path) -> None:
     assert "in order" in await hot_counted(store_url, tmp_path, 600)
+
+
+@pytest.mark.long
+async def test_many_calls_that_are_queued_to_one_machine_are_answered_once_and_in_order(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert "in order" in await calls_counted(store_url, tmp_path, 600)
 
 
 async def test_while_a_dependency_is_down_retries_stay_within_their_budget(store_url: str, tmp_path: Path) -> None:

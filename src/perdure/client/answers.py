@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,38 +13,86 @@ from perdure.store.base import Store
 
 _ANSWERS = tuple(sorted(ANSWERS))
 
+HELD_POLL_SECONDS = 5.0
+"""So seldom does a caller look by itself while our own worker holds the process, and tells what it has written."""
+
+
+class Hint(asyncio.Event):
+    """Wakes a caller: there may be an answer. What the store tells counts only if the process is not ``held`` here.
+
+    Of what our own worker has written the store tells too, often before that worker knows that it has.
+    """
+
+    def __init__(self, held: Callable[[], bool]) -> None:
+        super().__init__()
+        self._held = held
+
+    def set(self) -> None:
+        """The store has told of something."""
+        if not self._held():
+            super().set()
+
+    def wake(self) -> None:
+        """Our own worker has told of something, or it is time to look."""
+        super().set()
+
 
 class Answers:
     """Looks for the answers to calls; one query looks for all that are wanted of one process at one moment.
 
     What our own worker writes is told here, and no query is made for it. ``open`` are the calls that wait here for
-    their answers, by process and name, each with the event that wakes its caller; ``waiting`` counts the calls under
-    way.
+    their answers, by process and by name, with a hint for each caller: one call may have several, under one key.
+    ``waiting`` counts the calls under way.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.waiting = 0
-        self.open: dict[tuple[bytes, str], asyncio.Event] = {}
+        self.open: dict[bytes, dict[str, list[Hint]]] = {}
+        self._poll: asyncio.TimerHandle | None = None
         self._told: dict[tuple[bytes, str], Event] = {}
         self._wanted: dict[bytes, dict[str, list[asyncio.Future[Event | None]]]] = {}
         self._looks: set[asyncio.Task[None]] = set()
 
     def told(self, id: bytes, events: Sequence[Event]) -> None:
         """Our own worker has written these events: wake the callers whose answers are among them."""
+        waiting = self.open.get(id)
+        if waiting is None:
+            return
         for event in events:
-            if event.type in ANSWERS and (hint := self.open.get((id, event.name))) is not None:
+            if event.type in ANSWERS and (hints := waiting.get(event.name)) is not None:
                 self._told[id, event.name] = event
-                hint.set()
+                for hint in hints:
+                    hint.wake()
 
-    def begin(self, id: bytes, name: str, hint: asyncio.Event) -> None:
-        """From now on ``hint`` is set when the answer to this call is told here."""
-        self.open[id, name] = hint
+    def wake(self, id: bytes) -> None:
+        """Let the callers of a process look for their answers: our own worker holds it no more, or it is time."""
+        for hints in self.open.get(id, {}).values():
+            for hint in hints:
+                hint.wake()
 
-    def end(self, id: bytes, name: str) -> None:
-        """Nobody waits for the answer to this call any more."""
-        self.open.pop((id, name), None)
-        self._told.pop((id, name), None)
+    def begin(self, id: bytes, name: str, hint: Hint) -> None:
+        """From now on ``hint`` wakes the caller when the answer to this call is told here, and now and then."""
+        self.open.setdefault(id, {}).setdefault(name, []).append(hint)
+        if self._poll is None:
+            self._poll = asyncio.get_running_loop().call_later(HELD_POLL_SECONDS, self._wake_all)
+
+    def _wake_all(self) -> None:
+        self._poll = None
+        for id in self.open:
+            self.wake(id)
+        if self.open:
+            self._poll = asyncio.get_running_loop().call_later(HELD_POLL_SECONDS, self._wake_all)
+
+    def end(self, id: bytes, name: str, hint: Hint) -> None:
+        """This caller does not wait any more."""
+        waiting = self.open[id]
+        waiting[name].remove(hint)
+        if not waiting[name]:
+            del waiting[name]
+            self._told.pop((id, name), None)
+            if not waiting:
+                del self.open[id]
 
     def known(self, id: bytes, name: str) -> Event | None:
         """The answer to a call that waits here, if it was told."""

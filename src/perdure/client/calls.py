@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from perdure import limits
 from perdure.authoring.machine.method import CallMethod
 from perdure.client import validation
+from perdure.client.answers import HELD_POLL_SECONDS, Hint
 from perdure.client.parts import Reference
 from perdure.client.values import HINT_GAP_SECONDS, decoded, ended
 from perdure.clock import Duration
@@ -25,9 +26,6 @@ from perdure.kernel.process import FINAL, Process, Status
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
-
-HELD_POLL_SECONDS = 5.0
-"""So seldom is the store asked for an answer while our own worker holds the process, and tells what it has written."""
 
 
 class Calls(Reference):
@@ -86,11 +84,12 @@ class Calls(Reference):
         answers = self._parts.answers
         if answers.waiting >= limits.WAITING_CALLS:
             raise Overloaded(f"{limits.WAITING_CALLS:,} calls wait for answers here already; try again later")
-        id, hint = self.id_bytes, self._parts.followers.add(self.id_bytes)
+        id = self.id_bytes
+        hint = Hint(partial(self._parts.local.holds, id))
+        self._parts.followers.add(id, hint)
         answers.waiting += 1
         try:
             sent = await self._send(MessageType.CALL, name, raw, key, sender)
-            answers.begin(id, call_text(name, sent.number), hint)
             answer = await self._answer(call_text(name, sent.number), sent.verdict is DELIVERED, hint, patience)
         finally:
             answers.waiting -= 1
@@ -103,19 +102,22 @@ class Calls(Reference):
         text = f"{name} was refused: {failure.type}: {failure.message}".rstrip(": ")
         raise CallRefused(text, type=failure.type, detail=failure.message)
 
-    async def _answer(self, call: str, fresh: bool, hint: asyncio.Event, patience: float | None) -> Event:
+    async def _answer(self, call: str, fresh: bool, hint: Hint, patience: float | None) -> Event:
         """Wait for the answer; if the process ends meanwhile, look once more and give up.
 
         A ``fresh`` call cannot have been answered before it was followed; another one may have been long ago.
         """
         answers, results, id = self._parts.answers, self._parts.results, self.id_bytes
         end: asyncio.Future[Process] | None = None
+        answers.begin(id, call, hint)
         try:
             answer = answers.known(id, call) if fresh else await answers.find(id, call)
             if answer is not None:
                 return answer
             end = results.expect(id, here=self._parts.local.holds(id))
-            end.add_done_callback(partial(ended, hint))
+            end.add_done_callback(partial(ended, hint.wake))
+            if patience is None:
+                return await self._told(call, hint, end)
             async with asyncio.timeout(patience):
                 return await self._told(call, hint, end)
         except TimeoutError:
@@ -124,19 +126,21 @@ class Calls(Reference):
         finally:
             if end is not None:
                 results.expect_no_more(id, end)
-            answers.end(id, call)
+            answers.end(id, call, hint)
 
-    async def _told(self, call: str, hint: asyncio.Event, end: asyncio.Future[Process]) -> Event:
+    async def _told(self, call: str, hint: Hint, end: asyncio.Future[Process]) -> Event:
         """Look for the answer at each hint that the process has published or answered, and once a second at least.
 
-        What our own worker writes is told here: while it holds the process, looks are rare. The store's hint often
-        comes before that worker knows that it has written. A hint that names no process may be another one's: before
-        the store is asked, the answer gets a moment to come by itself.
+        What our own worker writes is told here: while it holds the process, looks are rare. A hint that names no
+        process may be another one's: before the store is asked, the answer gets a moment to come by itself.
         """
         parts, id, loop = self._parts, self.id_bytes, asyncio.get_running_loop()
         looked = loop.time()
         while True:
-            await _heard(hint, limits.POLL_SECONDS)
+            if parts.local.holds(id):
+                await hint.wait()
+            else:
+                await _heard(hint, limits.POLL_SECONDS)
             hint.clear()
             if parts.followers.vague(hint) and parts.answers.known(id, call) is None:
                 await _heard(hint, HINT_GAP_SECONDS)
@@ -162,9 +166,9 @@ class Calls(Reference):
             return CallUnanswered(f"process {self.id} was removed, and has not answered {name!r}")
 
 
-async def _heard(hint: asyncio.Event, seconds: float) -> None:
+async def _heard(hint: Hint, seconds: float) -> None:
     """Wait for a hint, so long at most; then it is set, too."""
-    timer = asyncio.get_running_loop().call_later(seconds, hint.set)
+    timer = asyncio.get_running_loop().call_later(seconds, hint.wake)
     try:
         await hint.wait()
     finally:

@@ -32,6 +32,7 @@ class Results:
 
     def __init__(self, store: Store, machine: Computer, outage: Outage, answers: Answers) -> None:
         self.answered = answers.told
+        self._answers = answers
         self.store = store
         self.machine = machine
         self.outage = outage
@@ -108,8 +109,9 @@ class Results:
             self.hint()
 
     def parted(self, id: bytes) -> None:
-        """The local worker has released a process that has not ended: look in the store for its end from now on."""
-        if id in self._waiters:
+        """The local worker has released a process: look in the store for its end, and for answers, from now on."""
+        if id in self._waiters:  # who waits for an answer waits for the end, too
+            self._answers.wake(id)
             self._miss_from_here(id)
             self.loop.wake()
 

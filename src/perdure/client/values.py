@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
@@ -41,9 +41,9 @@ class Followers:
         self._vague: set[asyncio.Event] = set()
         self._stop: StopListening | None = None
 
-    def add(self, id: bytes) -> asyncio.Event:
-        """An event that is set whenever the process may have published."""
-        hint = asyncio.Event()
+    def add(self, id: bytes, hint: asyncio.Event | None = None) -> asyncio.Event:
+        """An event, this one or a new one, that is set whenever the process may have published."""
+        hint = asyncio.Event() if hint is None else hint
         self._waiting.setdefault(id, {})[hint] = None
         if self._stop is None:
             self._stop = self.store.watch(self._heard)
@@ -279,7 +279,7 @@ class _Tail:
         hint = self._hint
         if self._end is None or (self._end.done() and self._end.result().run < self.run):
             self._end = asyncio.create_task(self._parts.ended(self._id))
-            self._end.add_done_callback(partial(ended, hint))
+            self._end.add_done_callback(partial(ended, hint.set))
         try:
             async with asyncio.timeout(self._patience):
                 await hint.wait()
@@ -298,11 +298,11 @@ class _Tail:
             self._parts.followers.remove(self._id, self._hint)
 
 
-def ended(hint: asyncio.Event, end: asyncio.Future[Process]) -> None:
+def ended(wake: Callable[[], None], end: asyncio.Future[Process]) -> None:
     """Wake the follower: its wait for the end is over. An error is marked as retrieved, and the follower raises it."""
     if not end.cancelled():
         end.exception()
-    hint.set()
+    wake()
 
 
 def decoded(event: Event, type: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from perdure import limits
@@ -15,6 +15,7 @@ from perdure.runtime.turn_commit import rests
 from perdure.store.base import Store
 
 if TYPE_CHECKING:
+    from perdure.kernel.process import Process
     from perdure.runtime.events import WorkerEvents
     from perdure.runtime.instance import Instance
     from perdure.runtime.scheduler import Scheduler
@@ -32,7 +33,10 @@ GAP_SECONDS = 0.001
 
 
 class InboxReader:
-    """Reads for processes whose commit told of unheard messages; on a hint, and once a second, for all held here."""
+    """Reads for processes whose commit told of unheard messages, and for those that a hint names.
+
+    Once a second, and on a hint that names none, it reads for all that are held here.
+    """
 
     def __init__(self, store: Store, scheduler: Scheduler, events: WorkerEvents) -> None:
         self.store = store
@@ -41,7 +45,9 @@ class InboxReader:
         self.loop = Loop("signals", self._tick, scheduler.committer.outage)
         self._wanted: dict[Instance, None] = {}
         self._hinted = False
-        self._named: set[bytes] = set()
+        self._named: dict[bytes, Process | None] = {}
+        self._left: dict[bytes, Process | None] = {}
+        self._look_at = 0.0
 
     def want(self, instance: Instance) -> None:
         """The process is known to have unheard messages: it waits for them before it goes on."""
@@ -55,7 +61,7 @@ class InboxReader:
 
     def look(self, process: bytes) -> None:
         """A message was sent to this process: if this worker holds it, read its messages now."""
-        self._named.add(process)
+        self._named[process] = None
         self.loop.wake()
 
     def handed_over(self, instance: Instance, message: Message) -> bool:
@@ -82,33 +88,57 @@ class InboxReader:
 
     async def _tick(self) -> float:
         wanted, self._wanted = self._wanted, {}
-        named, self._named = self._named, set()
+        named, self._named = self._left | self._named, {}
         hinted, self._hinted = self._hinted, False
-        told = self.scheduler.time.monotonic() + self.scheduler.lease_seconds - TOLD_SECONDS
-        others = [a for a in self.scheduler.instances.values() if a not in wanted]
-        heard = [
-            a
-            for a in others
-            if a.commit is None
-            and not a.inputs
-            and (a.lease_end < told or a.process.id in named or (hinted and rests(a)))
-        ]
         began = self.scheduler.time.monotonic()
+        told = self._idle(named, wanted)
+        heard = list(told)
+        if hinted or began >= self._look_at:
+            others = [a for a in self.scheduler.instances.values() if a not in wanted]
+            heard += [a for a in others if a not in told and self._may_have_news(a, began, hinted)]
+            # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
+            self._look_at = began + (TOLD_SECONDS if hinted and len(heard) < len(others) else limits.POLL_SECONDS)
         try:
             news = await self._read([*wanted, *heard], wanted)
         except BaseException:
             self._wanted = wanted | self._wanted
-            self._named |= named
+            self._named = named | self._named
             raise
-        if quiet := [a.process.id for a in heard if a.process.id in named and a.process.id not in news]:
+        if quiet := [a.process.id for a in told if a.process.id not in news]:
             self.events.in_doubt(quiet)
         if self._wanted or self._named:
             return 0.0
+        now = self.scheduler.time.monotonic()
         if self._hinted:  # there may be many hints: reading must leave time for other work
-            await asyncio.sleep(max(GAP_SECONDS, self.scheduler.time.monotonic() - began))
+            await asyncio.sleep(max(GAP_SECONDS, now - began))
             return 0.0
-        # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
-        return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
+        return max(0.0, min(TOLD_SECONDS if self._left else limits.POLL_SECONDS, self._look_at - now))
+
+    def _idle(self, named: Mapping[bytes, Process | None], wanted: Container[Instance]) -> dict[Instance, None]:
+        """Those of the named processes that are to be read for now; others are left until their commit is answered.
+
+        The answer to a commit that was made after the hint has told of the message; an earlier one may not have. So of
+        a process that is left the row is kept as it will be then: if it is another one, a later commit was answered.
+        """
+        idle: dict[Instance, None] = {}
+        self._left = {}
+        for id, before in named.items():
+            instance = self.scheduler.instances.get(id)
+            if instance is None or instance in wanted:
+                continue
+            if instance.commit is not None or instance.inputs:
+                now = instance.process if instance.commit is None else instance.commit.after
+                self._left[id] = now if before is None else before
+            elif before is None or before is instance.process:
+                idle[instance] = None
+        return idle
+
+    def _may_have_news(self, instance: Instance, now: float, hinted: bool) -> bool:
+        """Whether to read for a process that no hint has named: not if its last commit has just told of messages."""
+        if instance.commit is not None or instance.inputs:
+            return False
+        told = now + self.scheduler.lease_seconds - TOLD_SECONDS
+        return instance.lease_end < told or (hinted and rests(instance))
 
     async def _read(self, instances: Sequence[Instance], waiting: Container[Instance]) -> set[bytes]:
         """Read and hand over messages; return the processes that had any. Those ``waiting`` may go on with them.

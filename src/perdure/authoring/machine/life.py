@@ -260,6 +260,8 @@ class Life:
 
     async def _end_tasks(self, loop: AskingLoop) -> None:
         """Cancel and await what the method has left running: when it has ended, nothing of it goes on."""
+        if not (loop.tasks or loop.open):
+            return
         branch = f".0.{self.method}"
         left: list[asyncio.Future[Any]] = [
             task for task in loop.tasks if not task.done() and task.branch.startswith(f"{branch}.")
