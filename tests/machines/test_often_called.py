@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from perdure import limits, machine
-from perdure.client import calls
+from perdure.client import answers, calls
 from perdure.testing.faults import Gate
 from tests.machines.account import Account
 from tests.runtime.conftest import LIMIT, Open, until, until_row
@@ -30,10 +30,11 @@ async def test_our_own_worker_hears_calls_and_tells_answers_without_a_query(open
 async def test_the_answers_of_our_own_worker_are_told_and_not_looked_up(opened: Open) -> None:
     engine, store = await opened(work=True)
     ann = await engine.start(Account.opened, "Ann")
-    assert await ann.call(Account.deposit, 1) == 1
+    for cents in (1, 2):
+        assert await ann.call(Account.deposit, 1) == cents
     store.calls.clear()
     sums = await asyncio.gather(*(ann.call(Account.deposit, 1) for _ in range(30)))
-    assert sorted(sums) == list(range(2, 32))
+    assert sorted(sums) == list(range(3, 33))
     assert "history" not in [name for name, _ in store.calls]
 
 
@@ -54,11 +55,25 @@ async def test_calls_under_one_key_are_handed_over_once(opened: Open) -> None:
     assert sorted(await asyncio.gather(*asked)) == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
+async def test_all_callers_under_one_key_are_told_at_once(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "HELD_POLL_SECONDS", 3600.0)
+    engine, store = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    for cents in (1, 2):
+        assert await ann.call(Account.deposit, 1) == cents
+    written = store.before = Gate("commit")
+    asked = [asyncio.create_task(ann.call(Account.deposit.options(key="one"), 1)) for _ in range(3)]
+    await asyncio.wait_for(written.reached.wait(), LIMIT)
+    await until(lambda: len(engine.parts.results._waiters.get(ann.id_bytes, ())) == 3)  # none looks any more
+    written.open.set()
+    assert await asyncio.wait_for(asyncio.gather(*asked), LIMIT) == [3, 3, 3]
+
+
 async def test_an_answer_that_was_written_while_its_process_was_let_go_is_found(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "HELD_POLL_SECONDS", 0.0)
-    monkeypatch.setattr(limits, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(answers, "HELD_POLL_SECONDS", 0.05)
     engine, _ = await opened(work=True)
     ann = await engine.start(Account.opened, "Ann")
     assert engine.worker is not None
@@ -76,6 +91,7 @@ async def test_what_others_have_sent_before_is_heard_before_what_was_sent_from_h
     unread = store.before = Gate("messages")
     afar = asyncio.create_task(other.process(ann.id).call(Account.deposit, 1))
     await asyncio.wait_for(unread.reached.wait(), LIMIT)
+    await until_row(other, ann.id, lambda row: row.inbox == 3)
     near = asyncio.create_task(ann.call(Account.deposit, 1))
     await until(lambda: engine.parts.answers.open)
     unread.open.set()

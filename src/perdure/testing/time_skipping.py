@@ -102,7 +102,7 @@ class Skipper:
         looked, commits = self.machine.now(), self.worker.telemetry.counters["commits"]
         next_due = await self.worker.claimer.look()
         rows = await self._unfinished()
-        for id, call in list(self.answers.open):
+        for id, call in [(id, call) for id, calls in self.answers.open.items() for call in calls]:
             if await self.answers.find(id, call) is not None:
                 return None  # the caller gets it now, at the time at which it was given
         now = self.machine.now()
