@@ -12,7 +12,7 @@ from perdure.authoring.workflow import receive, workflow
 from perdure.errors import InvalidKey, WorkflowMisuse
 from perdure.kernel.message import MessageType
 from perdure.turns.loop import TurnLoop
-from tests.authoring.life import BIRTH, ID, Life
+from tests.authoring.life import BIRTH, ID, SEED, Life
 
 
 @dataclass
@@ -140,3 +140,57 @@ def test_a_signal_needs_a_name() -> None:
 def test_receiving_outside_of_a_workflow_is_refused() -> None:
     with pytest.raises(WorkflowMisuse, match=r"receive\(\) belongs in a workflow"):
         asyncio.run(receive("go"))
+
+
+@workflow
+async def giving_up(rounds: int) -> bool:
+    async def hasty() -> None:
+        try:
+            await receive("go", timeout=0)
+        except TimeoutError:
+            await receive("never")
+
+    task = asyncio.create_task(hasty())
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    return task.cancelled()
+
+
+@pytest.mark.parametrize("rounds", range(6))
+def test_a_receiver_that_is_cancelled_in_the_moment_in_which_its_time_is_over_is_cancelled(rounds: int) -> None:
+    life = Life(giving_up, (rounds,))
+    assert life.seen[-1].outcome == "true"
+    life.check_replays()
+
+
+timed_out: list[str] = []
+
+
+@workflow
+async def cut_short() -> None:
+    async def hasty() -> None:
+        try:
+            await receive("go", timeout=0)
+        except TimeoutError:
+            timed_out.append("go")
+
+    task = asyncio.create_task(hasty())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    task.cancel()
+    await receive("more")
+
+
+def test_a_look_that_was_cut_short_is_noted_and_a_replay_cuts_it_short_too() -> None:
+    timed_out.clear()
+    loop = TurnLoop(ID, SEED, backlog=1)  # a letter of some name is in the store: whether it is "go" must be looked up
+    loop.begin(cut_short.function)
+    loop.run(BIRTH)
+    assert loop.looks and loop.notes
+    again = TurnLoop(ID, SEED, backlog=1)
+    again.begin_replay(frozenset(loop.looks), passed=False)
+    again.begin(cut_short.function)
+    again.run(BIRTH)
+    assert timed_out == [] and again.looks == ()

@@ -38,6 +38,6 @@ def test_every_scene_is_kept_and_together_they_hold_all_that_the_code_is_told_of
         EventType.DEADLINE_SET, EventType.GIVEN_UP,
         EventType.REPAIRED, EventType.KEY_RELEASED, EventType.TIMER_CHANGED, EventType.FIELDS_EDITED,
          EventType.VERSION_MOVED, EventType.PRIORITY_SET, EventType.ATTRIBUTES_EDITED,
-         EventType.ARGUMENTS_KEPT,
+         EventType.ARGUMENTS_KEPT, EventType.LOOK_CUT_SHORT,
     }  # fmt: skip
     assert seen == set(EventType) - people

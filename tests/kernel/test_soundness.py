@@ -387,7 +387,7 @@ def test_every_event_either_implies_a_status_or_changes_none() -> None:
             EventType.CALL_REFUSED, EventType.KEY_RELEASED, EventType.TIMER_CHANGED, EventType.ATTEMPT_BEGUN,
             EventType.RUN_RETRIED,
              EventType.FIELDS_EDITED, EventType.VERSION_MOVED, EventType.PRIORITY_SET, EventType.ATTRIBUTES_EDITED,
-             EventType.ARGUMENTS_KEPT,
+             EventType.ARGUMENTS_KEPT, EventType.LOOK_CUT_SHORT,
     }  # fmt: skip
     assert set(soundness.IMPLIED) | neutral == set(EventType)
     assert not set(soundness.IMPLIED) & neutral

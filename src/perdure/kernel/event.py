@@ -54,6 +54,8 @@ class EventType(IntEnum):
     VERSION_MOVED = 60
     """A person has moved the process to another version of its code."""
     PRIORITY_SET = 61
+    LOOK_CUT_SHORT = 62
+    """The code stopped looking for letters in the store in the turn in which it had begun: a replay looks there too."""
     ATTRIBUTES_EDITED = 70
     """A person has given attributes other values."""
     ARGUMENTS_KEPT = 71

@@ -18,7 +18,7 @@ _KEPT_EVIDENCE = frozenset(
         EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED,
         EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED, EventType.PUBLISHED,
         EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED, EventType.CALL_REFUSED, EventType.ATTEMPT_BEGUN,
-        EventType.RUN_RETRIED, EventType.ARGUMENTS_KEPT,
+        EventType.RUN_RETRIED, EventType.ARGUMENTS_KEPT, EventType.LOOK_CUT_SHORT,
     }
 )  # fmt: skip
 

@@ -40,6 +40,17 @@ def note_timers(instance: Instance) -> None:
         machine.changes.clear()
 
 
+def note_looks(instance: Instance) -> None:
+    """Write down the looks for letters that the code has just cut short: in a replay it looks there too.
+
+    Else a receiver without time would time out in this turn of the replay, and perhaps go another way.
+    """
+    loop = instance.loop
+    for place in loop.looks:
+        instance.note(EventType.LOOK_CUT_SHORT, instance.at, None, place=place)
+    loop.looks = ()
+
+
 def note(instance: Instance) -> None:
     """Write down the values and attributes that the code has just shown, but for what the history holds already."""
     publications = instance.loop.publications

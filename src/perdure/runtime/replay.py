@@ -24,6 +24,10 @@ from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
 
 
+_TIMERS = frozenset({EventType.TIMER_FIRED, EventType.LOOK_CUT_SHORT})
+"""The events that name the place of a timer which the code had opened."""
+
+
 def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> Iterator[None]:
     """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit.
 
@@ -85,7 +89,7 @@ class Replay:
         instance, loop, opening, events = self.instance, self.instance.loop, self.opening, self.events
         instance.inbox.new_run(opening.void)
         patches.recall(loop, events)
-        fired = frozenset(event.place for event in events if event.type is EventType.TIMER_FIRED)
+        fired = frozenset(event.place for event in events if event.type in _TIMERS)
         passed = has_passed(events[opening.letters + 1 :] if opening.letters else events)
         loop.begin_replay(fired, passed=passed)
         if opening.seeds:

@@ -77,6 +77,7 @@ def gather(instance: Instance) -> None:
     if loop.notes:
         published.note_patches(instance)
         published.note_timers(instance)
+        published.note_looks(instance)
         published.note(instance)
         compensation.note_owed(instance)
         if loop.keeps:

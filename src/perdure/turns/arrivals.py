@@ -74,7 +74,7 @@ class Arrivals:
         finally:
             for box in unread:
                 box.sought = False
-            timer.cancel()
+            loop.end_look(timer)
 
     async def _wait(self, loop: AskingLoop, due: int | None) -> Arrival | None:
         arrival: asyncio.Future[Arrival | None] = loop.create_future()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perdure.turns.ask import AskedStep
     from perdure.turns.patches import Patches
     from perdure.turns.publication import Publications
+    from perdure.turns.timer import Timer
 
 
 LOOK = " look"
@@ -69,7 +70,8 @@ class AskingLoop(BareLoop):
     ``unwanted`` is set with the ``error``: whether the process had been asked to cancel by then.
     ``runs`` counts turns, and ``shape`` checks the result. ``saga`` holds what there is to undo, ``publications`` what
     the code publishes, ``patches`` which patches it takes. ``keeps`` says that a step which keeps its arguments was
-    asked for, ``notes`` that there is one of these four. ``machine`` is what runs a machine's methods. ``received`` are
+    asked for, ``looks`` are the places of those looks for letters that were cut short, and ``notes`` says that there is
+    one of these five. ``machine`` is what runs a machine's methods. ``received`` are
     numbers and names of the letters that the code has received and the history does not have yet; letters up to the
     number ``backlog`` may wait in the store. While a history is replayed, ``past`` is the number of the recorded turn,
     if there is one, and ``fired`` are the places of the recorded timers. ``context`` is the text of the context in
@@ -78,7 +80,7 @@ class AskingLoop(BareLoop):
 
     __slots__ = (
         "_asks", "_chance", "_outputs", "backlog", "cancelled", "context", "contexts",
-        "error", "finished", "fired", "keeps", "late", "machine",
+        "error", "finished", "fired", "keeps", "late", "looks", "machine",
         "mailboxes", "notes", "open", "past", "patches", "publications", "received", "renewal", "result", "runs",
         "saga", "seed", "shape", "state", "stopping", "unwanted",
     )  # fmt: skip
@@ -111,6 +113,7 @@ class AskingLoop(BareLoop):
         self.publications: Publications | None = None
         self.notes = False
         self.keeps = False
+        self.looks: tuple[str, ...] = ()
         self.machine: Any = None
         self.context: str | None = None
         self.contexts: dict[int, str] | None = None
@@ -261,6 +264,13 @@ class AskingLoop(BareLoop):
         place = self.place(LOOK) + LOOK
         looks = more and not self.dead if self.fired is None else place in self.fired
         return place if looks else ""
+
+    def end_look(self, timer: Timer) -> None:
+        """Cancel the timer of a look. One that was cut short is noted, for a replay has to look there too."""
+        if not (timer.cancelled() or self.dead) and self.fired is None:
+            self.looks += (timer.place,)
+            self.notes = True
+        timer.cancel()
 
     def mailbox(self, name: str) -> Mailbox:
         """The mailbox of the signals of that name."""

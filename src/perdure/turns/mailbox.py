@@ -170,14 +170,17 @@ class Mailbox:
         try:
             return await receiver
         except asyncio.CancelledError:
-            if receiver.done() and not receiver.cancelled():  # handed over in the turn that cancelled us: give it back
+            given = receiver.done() and not receiver.cancelled() and receiver.exception() is None
+            if given:  # handed over in the turn that cancelled us: give it back
                 letter = receiver.result()
                 if not self._hand_over(letter):
                     self.letters.appendleft(letter)
                     self.size += len(letter[0])
             raise
         finally:
-            if timer is not None:
+            if look:
+                loop.end_look(timer)
+            elif timer is not None:
                 timer.cancel()
 
     def _hand_over(self, letter: Letter) -> bool:
