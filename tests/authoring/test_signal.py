@@ -165,32 +165,41 @@ def test_a_receiver_that_is_cancelled_in_the_moment_in_which_its_time_is_over_is
     life.check_replays()
 
 
-timed_out: list[str] = []
+trail: list[str] = []
 
 
 @workflow
-async def cut_short() -> None:
+async def cut_short(rounds: int) -> None:
     async def hasty() -> None:
         try:
             await receive("go", timeout=0)
         except TimeoutError:
-            timed_out.append("go")
+            trail.append("on")
+            await receive("never")
+        finally:
+            trail.append("end")
 
     task = asyncio.create_task(hasty())
-    for _ in range(3):
+    for _ in range(rounds):
         await asyncio.sleep(0)
     task.cancel()
+    await asyncio.wait([task])
+    trail.append(f"cancelled {task.cancelled()}")
     await receive("more")
 
 
-def test_a_look_that_was_cut_short_is_noted_and_a_replay_cuts_it_short_too() -> None:
-    timed_out.clear()
-    loop = TurnLoop(ID, SEED, backlog=1)  # a letter of some name is in the store: whether it is "go" must be looked up
-    loop.begin(cut_short.function)
+@pytest.mark.parametrize("backlog", [0, 1])  # with 1 a letter of some name is in the store: "go" must be looked up
+@pytest.mark.parametrize("rounds", range(6))
+def test_whenever_a_receiver_is_cancelled_a_replay_goes_the_same_way(rounds: int, backlog: int) -> None:
+    loop = TurnLoop(ID, SEED, backlog=backlog)
+    loop.begin(cut_short.function, (rounds,))
+    trail.clear()
     loop.run(BIRTH)
-    assert loop.looks and loop.notes
-    again = TurnLoop(ID, SEED, backlog=1)
+    lived = list(trail)
+    again = TurnLoop(ID, SEED, backlog=backlog)
     again.begin_replay(frozenset(loop.looks), passed=False)
-    again.begin(cut_short.function)
+    again.begin(cut_short.function, (rounds,))
+    trail.clear()
     again.run(BIRTH)
-    assert timed_out == [] and again.looks == ()
+    assert trail == lived and lived[-1] == "cancelled True"
+    assert again.looks == () and bool(loop.looks) == loop.notes == (backlog > 0 and rounds > 0)

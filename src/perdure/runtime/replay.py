@@ -23,7 +23,6 @@ from perdure.turns.asking import OutgoingSignal
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
 
-
 _TIMERS = frozenset({EventType.TIMER_FIRED, EventType.LOOK_CUT_SHORT})
 """The events that name the place of a timer which the code had opened."""
 
