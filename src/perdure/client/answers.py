@@ -17,7 +17,7 @@ HELD_POLL_SECONDS = 5.0
 """So seldom does a caller look by itself while our own worker holds the process, and tells what it has written."""
 
 
-class Hint(asyncio.Event):
+class CallHint(asyncio.Event):
     """Wakes a caller: there may be an answer. What the store tells counts only if the process is not ``held`` here.
 
     Of what our own worker has written the store tells too, often before that worker knows that it has.
@@ -48,7 +48,7 @@ class Answers:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.waiting = 0
-        self.open: dict[bytes, dict[str, list[Hint]]] = {}
+        self.open: dict[bytes, dict[str, list[CallHint]]] = {}
         self._poll: asyncio.TimerHandle | None = None
         self._told: dict[tuple[bytes, str], Event] = {}
         self._wanted: dict[bytes, dict[str, list[asyncio.Future[Event | None]]]] = {}
@@ -71,7 +71,7 @@ class Answers:
             for hint in hints:
                 hint.wake()
 
-    def begin(self, id: bytes, name: str, hint: Hint) -> None:
+    def begin(self, id: bytes, name: str, hint: CallHint) -> None:
         """From now on ``hint`` wakes the caller when the answer to this call is told here, and now and then."""
         self.open.setdefault(id, {}).setdefault(name, []).append(hint)
         if self._poll is None:
@@ -84,7 +84,7 @@ class Answers:
         if self.open:
             self._poll = asyncio.get_running_loop().call_later(HELD_POLL_SECONDS, self._wake_all)
 
-    def end(self, id: bytes, name: str, hint: Hint) -> None:
+    def end(self, id: bytes, name: str, hint: CallHint) -> None:
         """This caller does not wait any more."""
         waiting = self.open[id]
         waiting[name].remove(hint)

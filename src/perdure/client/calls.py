@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from perdure import limits
 from perdure.authoring.machine.method import CallMethod
 from perdure.client import validation
-from perdure.client.answers import HELD_POLL_SECONDS, Hint
+from perdure.client.answers import HELD_POLL_SECONDS, CallHint
 from perdure.client.parts import Reference
 from perdure.client.values import HINT_GAP_SECONDS, decoded, ended
 from perdure.clock import Duration
@@ -85,7 +85,7 @@ class Calls(Reference):
         if answers.waiting >= limits.WAITING_CALLS:
             raise Overloaded(f"{limits.WAITING_CALLS:,} calls wait for answers here already; try again later")
         id = self.id_bytes
-        hint = Hint(partial(self._parts.local.holds, id))
+        hint = CallHint(partial(self._parts.local.holds, id))
         self._parts.followers.add(id, hint)
         answers.waiting += 1
         try:
@@ -102,7 +102,7 @@ class Calls(Reference):
         text = f"{name} was refused: {failure.type}: {failure.message}".rstrip(": ")
         raise CallRefused(text, type=failure.type, detail=failure.message)
 
-    async def _answer(self, call: str, fresh: bool, hint: Hint, patience: float | None) -> Event:
+    async def _answer(self, call: str, fresh: bool, hint: CallHint, patience: float | None) -> Event:
         """Wait for the answer; if the process ends meanwhile, look once more and give up.
 
         A ``fresh`` call cannot have been answered before it was followed; another one may have been long ago.
@@ -128,7 +128,7 @@ class Calls(Reference):
                 results.expect_no_more(id, end)
             answers.end(id, call, hint)
 
-    async def _told(self, call: str, hint: Hint, end: asyncio.Future[Process]) -> Event:
+    async def _told(self, call: str, hint: CallHint, end: asyncio.Future[Process]) -> Event:
         """Look for the answer at each hint that the process has published or answered, and once a second at least.
 
         What our own worker writes is told here: while it holds the process, looks are rare. A hint that names no
@@ -166,7 +166,7 @@ class Calls(Reference):
             return CallUnanswered(f"process {self.id} was removed, and has not answered {name!r}")
 
 
-async def _heard(hint: Hint, seconds: float) -> None:
+async def _heard(hint: CallHint, seconds: float) -> None:
     """Wait for a hint, so long at most; then it is set, too."""
     timer = asyncio.get_running_loop().call_later(seconds, hint.wake)
     try:

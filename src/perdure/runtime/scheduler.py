@@ -244,12 +244,8 @@ class Scheduler:
             self.settle(instance)
         elif not instance.inbox.unheard:  # a step after a step, as most commits are
             self._begin_asked(instance)
-            if not steps.in_flight and not self._stays(instance):
-                self.settle(instance)
-
-    def _stays(self, instance: Instance) -> bool:
-        """Whether a process of which all is written stays in memory until its alarm rings: that looks whether to go."""
-        return instance in self.alarms and not (self.draining or instance.loop.finished)
+            if not steps.in_flight and (instance not in self.alarms or self.draining or instance.loop.finished):
+                self.settle(instance)  # else it stays until its alarm rings, which looks whether to let it go
 
     def await_messages(self, instance: Instance, count: int = 0) -> None:
         """Have a process's messages read before it goes on: ``count`` are in its inbox, as far as is known."""
