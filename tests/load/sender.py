@@ -11,7 +11,7 @@ import json
 import sys
 
 from perdure.engine import Engine
-from tests.load.loud import SENT_A_SECOND, called, sent
+from tests.load.loud import CALLED_A_SECOND, SENT_A_SECOND, called, sent
 from tests.load.pool import LIMIT, orders
 from tests.load.program import Counter, hot
 
@@ -24,7 +24,7 @@ async def main(url: str, messages: int = 0, calls: int = 0) -> None:
         while await said.readline():
             if calls:
                 handle = await engine.start(Counter.begin)
-                await called(handle, calls, SENT_A_SECOND)
+                await called(handle, calls, CALLED_A_SECOND)
             else:
                 handle = await engine.start(hot, messages)
                 await sent(handle, messages, SENT_A_SECOND)
