@@ -34,6 +34,8 @@ LENGTH = 8
 
 COMMAND = """
 import _socket, marshal, os, signal, sys
+passed_on = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # the program may run, and be told of, before its pid is heard
 place, *words = sys.argv[1:]
 link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 link.connect(place)
@@ -43,8 +45,9 @@ link.sendmsg([len(asked).to_bytes(8, "big")], [(_socket.SOL_SOCKET, _socket.SCM_
 while asked:
     asked = asked[link.send(asked):]
 pid = int.from_bytes(link.recv(8), "big")
-for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+for one in passed_on:
     signal.signal(one, lambda number, frame: os.kill(pid, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
 code = os.waitstatus_to_exitcode(int.from_bytes(link.recv(8), "big"))
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Program
-from tests.prepared import prepared
+from tests.prepared import LENGTH, prepared
 from tests.source import SOURCE
+
+LIMIT = 30.0
 
 SHOP = """
 import os, sys
@@ -111,3 +114,18 @@ def test_one_that_is_forked_from_here_has_a_session_of_its_own_and_tells_what_en
     programs[0].signal(signal.SIGKILL)
     assert programs[0].wait() == -signal.SIGKILL
     programs[0].signal(signal.SIGTERM)  # which nobody gets
+
+
+def test_a_signal_that_comes_before_the_pid_of_the_program_is_passed_on_to_it(tmp_path: Path) -> None:
+    *command, _ = prepared().command
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        server.listen()
+        with subprocess.Popen([*command, str(tmp_path / "socket")]) as command_line:
+            link, _ = server.accept()
+            with link, subprocess.Popen(["sleep", "60"]) as program:
+                command_line.send_signal(signal.SIGTERM)
+                link.sendall(program.pid.to_bytes(LENGTH, "big"))
+                assert program.wait(LIMIT) == -signal.SIGTERM
+                link.sendall((0).to_bytes(LENGTH, "big"))
+                assert command_line.wait(LIMIT) == 0
