@@ -57,6 +57,7 @@ async def test_calls_under_one_key_are_handed_over_once(opened: Open) -> None:
 
 async def test_all_callers_under_one_key_are_told_at_once(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "HELD_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(limits, "MACHINE_HOLD_SECONDS", 3600.0)
     engine, store = await opened(work=True)
     ann = await engine.start(Account.opened, "Ann")
     for cents in (1, 2):
