@@ -21,8 +21,9 @@ BASELINE_SECONDS = 15.0
 TIMES_BASELINE = 2.0
 SENT_AT_ONCE = 100
 SENT_A_SECOND = 5_000
-CALLED_A_SECOND = 2_000
 """A sender without a pace keeps a processor busy, and the worker another: then two processors are what is measured."""
+CALLED_A_SECOND = 2_000
+"""Fewer than two slow processors can answer, for the same reason."""
 MOST_DEATHS = 10
 LEAST_THROUGHPUT = 0.8
 LANES = 40
