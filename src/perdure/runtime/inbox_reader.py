@@ -87,7 +87,9 @@ class InboxReader:
         return True
 
     async def _tick(self) -> float:
-        wanted, self._wanted = self._wanted, {}
+        # One that is gone may have been claimed again: of two instances of a process only the new one is read for.
+        wanted = {instance: None for instance in self._wanted if not instance.gone}
+        self._wanted = {}
         named, self._named = self._left | self._named, {}
         hinted, self._hinted = self._hinted, False
         began = self.scheduler.time.monotonic()
@@ -167,7 +169,7 @@ class InboxReader:
                     await self._fetch(instance, mine)
                 elif wanted or mine:
                     self.scheduler.heard(instance, mine, wanted=wanted)
-                if process == cut and instance.inbox.heard > heard:
+                if process == cut and (instance in waiting or instance.inbox.heard > heard):
                     self.scheduler.await_messages(instance)
             left[:0] = unread
             news.update(found)
