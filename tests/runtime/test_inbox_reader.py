@@ -14,7 +14,7 @@ from perdure.authoring.workflow import receive, workflow
 from perdure.client import answers
 from perdure.kernel.retry import Retry
 from perdure.runtime import inbox_reader
-from perdure.testing.faults import Gate
+from perdure.testing.faults import Gate, Outage
 from perdure.turns.mailbox import Call
 from tests.runtime.conftest import LIMIT, Open, until
 
@@ -94,6 +94,40 @@ async def test_a_hint_that_comes_between_a_commit_and_its_answer_is_followed_aft
     written.open.set()
     await until(lambda: begun[-1] == "a")
     gates["two"].set()
+    assert await handle.result(LIMIT) == "a"
+
+
+@workflow
+async def after_work() -> str:
+    await gated("first")
+    await gated("work")
+    return await receive("letter", str)
+
+
+async def test_of_two_instances_of_a_process_the_reader_reads_for_the_new_one(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, store = await opened(work=True, workflows=[after_work])
+    assert engine.worker is not None
+    scheduler = engine.worker.scheduler
+    handle = await engine.start(after_work)
+    await until(lambda: begun == ["first"])
+    await handle.signal("letter", "a")
+    old = scheduler.instances[handle.id_bytes]
+    await until(lambda: old.inbox.heard == 1)
+    gates["first"].set()
+    await until(lambda: begun == ["first", "work"])  # a commit has marked the letter: whoever comes next looks for it
+    outage = Outage("messages").upon(store)
+    outage.away = True
+    scheduler.await_messages(old)
+    await until(lambda: outage.failed > 0)
+    await handle.signal("other")
+    scheduler.release(old)
+    await until(lambda: begun == ["first", "work", "work"])
+    gates["work"].set()
+    await until(lambda: scheduler.instances[handle.id_bytes].inbox.fetching)
+    monkeypatch.setattr(limits, "HEARD_BYTES", 1)  # any answer may have been cut at its last process
+    outage.away = False
     assert await handle.result(LIMIT) == "a"
 
 

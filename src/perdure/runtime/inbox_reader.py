@@ -169,7 +169,7 @@ class InboxReader:
                     await self._fetch(instance, mine)
                 elif wanted or mine:
                     self.scheduler.heard(instance, mine, wanted=wanted)
-                if process == cut and (instance in waiting or instance.inbox.heard > heard):
+                if process == cut and instance.inbox.heard > heard:
                     self.scheduler.await_messages(instance)
             left[:0] = unread
             news.update(found)
