@@ -111,7 +111,7 @@ async def operated(cluster: Cluster) -> None:
             outcomes.append(await _over(cluster, undo))
         await _rested(cluster)
         for one, outcome in zip(orders, outcomes, strict=True):
-            await _judge(cluster, one, outcome)
+            await _judge(cluster, one, outcome, len(every))
         await _ended(cluster)
     finally:
         machine.PORTION = before
@@ -242,9 +242,10 @@ async def _rested(cluster: Cluster) -> None:
 # -- the oracle --------------------------------------------------------------------------------------------------------
 
 
-async def _judge(cluster: Cluster, one: Ordered, outcome: OperationStatus) -> None:
+async def _judge(cluster: Cluster, one: Ordered, outcome: OperationStatus, every: int) -> None:
     told = f"operation {one.verb}: {outcome}"
     rows = [row for kind in KINDS for row in await _rows(cluster, kind)]
+    gone = every - len(rows)  # removed since: what was done to them, and whether they have relapsed, stands nowhere
     commanded: dict[bytes, list[Event]] = {}
     for row in rows:
         commands = [event for event in await _events(cluster, row) if _by(event, one.handle.id)]
@@ -252,7 +253,7 @@ async def _judge(cluster: Cluster, one: Ordered, outcome: OperationStatus) -> No
         cluster.require("effect_once", len(commits) <= 1, f"{row.key} has {len(commits)} commands of one {told}")
         if commands:
             commanded[row.id] = commands
-    _counted(cluster, one, outcome, rows, len(commanded))
+    _counted(cluster, one, outcome, rows, len(commanded), gone)
     times = [event.at for events in commanded.values() for event in events]
     for since, until in one.pauses:
         held = not any(since < at < until for at in times)
@@ -262,7 +263,7 @@ async def _judge(cluster: Cluster, one: Ordered, outcome: OperationStatus) -> No
     if one.undoes is not None and one.undoes.verb == "hold":
         await _goes_on(cluster, one.undoes, [row for row in rows if row.changed_at <= one.began], told)
     if outcome.phase == "done":
-        await _relapses(cluster, one, outcome, [row for row in rows if row.id in commanded], commanded)
+        await _relapses(cluster, one, outcome, [row for row in rows if row.id in commanded], commanded, gone)
     cluster.probe("an operation was carried out", outcome.done)
 
 
@@ -275,9 +276,10 @@ async def _goes_on(cluster: Cluster, undone: Ordered, rows: list[Process], told:
     cluster.probe("an operation was taken back")
 
 
-def _counted(cluster: Cluster, one: Ordered, outcome: OperationStatus, rows: list[Process], commanded: int) -> None:
-    told = f"operation {one.verb}: {outcome}, and {commanded} were commanded"
-    gone = sum(1 for id in cluster.monitor.known if not any(row.id == id for row in rows))
+def _counted(
+    cluster: Cluster, one: Ordered, outcome: OperationStatus, rows: list[Process], commanded: int, gone: int
+) -> None:
+    told = f"operation {one.verb}: {outcome}, {commanded} of those that are there were commanded, and {gone} are gone"
     if one.verb != "remove":
         cluster.require("the_value_is_exact", commanded <= outcome.done <= commanded + gone, told)
     left_out = sum(outcome.left_out.values()) + sum(outcome.failed.values())
@@ -306,12 +308,17 @@ def _fits(verb: str, row: Process) -> bool:
 
 
 async def _relapses(
-    cluster: Cluster, one: Ordered, outcome: OperationStatus, rows: list[Process], commanded: dict[bytes, list[Event]]
+    cluster: Cluster,
+    one: Ordered,
+    outcome: OperationStatus,
+    rows: list[Process],
+    commanded: dict[bytes, list[Event]],
+    gone: int,
 ) -> None:
     """What has failed again in time must be counted, and what has not may not be."""
     ended = (await cluster.client.row(one.handle.id)).changed_at
     looked = max((event.at for events in commanded.values() for event in events), default=0) + one.watch * SECOND
-    least = most = 0
+    least, most = 0, gone
     for row in rows:
         at = commanded[row.id][0].at
         fails = [event.at for event in await _events(cluster, row) if event.type in FAILURES and event.at >= at]
