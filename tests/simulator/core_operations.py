@@ -36,8 +36,13 @@ QUERIES = {
     "terminate": "kind = approval",
     "fail": "kind = approval and not key = 1",
     "remove": "kind = payment and status = failed",
+    "restart-from": "kind = payment and status = failed",
+    "cancel": "kind = approval and not key = 0",
+    "edit-attributes": "kind = approval and status in (running, held)",
 }
 """What each verb is given to."""
+OF_APPROVALS = frozenset({"hold", "resume", "terminate", "fail", "cancel", "edit-attributes", "undo"})
+NEVER_RELAPSE = OF_APPROVALS - {"resume"}
 BY_HAND = 500
 MOVED = "it has changed since the operation began"
 
@@ -139,6 +144,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "skip": {"step": "paid"},
     "set-result": {"step": "paid", "value": BY_HAND},
     "edit-input": {"value": [BY_HAND, 0.1], "restart": True},
+    "restart-from": {"step": "paid"},
+    "edit-attributes": {"value": {"desk": "north"}},
 }
 
 
@@ -251,7 +258,10 @@ async def _judge(cluster: Cluster, one: Ordered, outcome: OperationStatus, every
         commands = [event for event in await _events(cluster, row) if _by(event, one.handle.id)]
         commits = {(event.token, event.version) for event in commands}
         cluster.require("effect_once", len(commits) <= 1, f"{row.key} has {len(commits)} commands of one {told}")
-        if commands:
+        inbox = await cluster.client.store.messages([(row.id, 0)])
+        wishes = [wish for wish in inbox if _of(wish.sender, one.handle.id)]
+        cluster.require("effect_once", len(wishes) <= 1, f"{row.key} has {len(wishes)} wishes of one {told}")
+        if commands or wishes:
             commanded[row.id] = commands
     _counted(cluster, one, outcome, rows, len(commanded), gone)
     times = [event.at for events in commanded.values() for event in events]
@@ -263,7 +273,7 @@ async def _judge(cluster: Cluster, one: Ordered, outcome: OperationStatus, every
     if one.undoes is not None and one.undoes.verb == "hold":
         await _goes_on(cluster, one.undoes, [row for row in rows if row.changed_at <= one.began], told)
     if outcome.phase == "done":
-        await _relapses(cluster, one, outcome, [row for row in rows if row.id in commanded], commanded, gone)
+        await _relapses(cluster, one, outcome, [row for row in rows if commanded.get(row.id)], commanded, gone)
     cluster.probe("an operation was carried out", outcome.done)
 
 
@@ -300,9 +310,10 @@ def _fits(verb: str, row: Process) -> bool:
             "resume": status is Status.HELD,
             "terminate": True,
             "fail": row.key != "1",
+            "edit-attributes": status in (Status.RUNNING, Status.HELD),
         }
         return wanted.get(verb, False)
-    if verb in ("hold", "resume", "terminate", "fail", "undo"):
+    if verb in OF_APPROVALS:
         return False
     return status is Status.FAILED or (verb == "retry" and status is Status.BROKEN)
 
@@ -322,7 +333,7 @@ async def _relapses(
     for row in rows:
         at = commanded[row.id][0].at
         fails = [event.at for event in await _events(cluster, row) if event.type in FAILURES and event.at >= at]
-        most += any(failed <= ended for failed in fails) and one.verb not in ("hold", "terminate", "fail", "undo")
+        most += any(failed <= ended for failed in fails) and one.verb not in NEVER_RELAPSE
         alone = not any(_by_person(event) for event in await _events(cluster, row) if event.at >= at)
         fits = _fits(one.verb, row) and len(fails) == 1 and fails[0] < looked
         least += alone and fits and row.changed_at == fails[0]
@@ -332,7 +343,11 @@ async def _relapses(
 
 
 def _by(event: Event, operation: str) -> bool:
-    return f"operation {operation}".encode() in (event.payload or b"")
+    return _of(event.payload, operation)
+
+
+def _of(sender: bytes | None, operation: str) -> bool:
+    return f"operation {operation}".encode() in (sender or b"")
 
 
 def _by_person(event: Event) -> bool:
