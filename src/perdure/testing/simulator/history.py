@@ -7,8 +7,8 @@ import gc
 import logging
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -27,12 +27,17 @@ from perdure.turns.sandbox import overrides
 Scenario: TypeAlias = Callable[[Cluster], Awaitable[object]]
 """What happens in a history: an async function that is handed the cluster."""
 
-FEW_EVENTS = 3
-"""In every other history so many events count as a long history of a process, which then lingers after a message."""
-FEW_RECORDS = 1
-"""In every third history one commit takes at most so many children, signals, and wishes to end children."""
-FEW_BYTES = 1
-"""In every fourth history one read brings at most so many bytes of unheard messages, which is one message."""
+SMALL_LIMITS: Mapping[str, tuple[int, int, tuple[int, ...]]] = {
+    "LONG_HISTORY_EVENTS": (3, 2, (1,)),  # a process lingers after a message
+    "REPLAY_EVENTS": (3, 5, (0, 1)),  # the replay of a history is done in portions
+    "OUTBOX_RECORDS": (1, 3, (0,)),  # one commit takes one child, signal, or wish to end a child
+    "HEARD_BYTES": (1, 4, (1,)),  # one read brings one unheard message
+    "FIRST_RECORDS": (1, 7, (1, 2)),  # the first read of letters of a name brings one
+    "MAILBOX_BYTES": (1, 7, (2, 3)),  # one letter that nobody awaits is kept in memory, all others wait in the store
+    "BATCH_RECORDS": (2, 11, (1, 4, 7)),  # two commits go together, and two letters of a name are read at once
+    "CLAIM_ROWS": (2, 13, (1, 5, 9)),  # two processes are claimed at once
+}
+"""Limits that small processes reach in some histories only: the limit, and the remainders of the seed by a number."""
 
 log = logging.getLogger("perdure")
 log.addHandler(logging.NullHandler())  # nobody reads what dead lives still log when they are collected
@@ -175,19 +180,12 @@ def _listening(loop: SimLoop, cluster: Cluster) -> Iterator[None]:
 @contextmanager
 def _small_limits(seed: int) -> Iterator[None]:
     """While inside, small processes reach limits that only large ones reach otherwise: each in some histories."""
-    before = limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS, limits.REPLAY_EVENTS, limits.HEARD_BYTES
-    if seed % 2:
-        limits.LONG_HISTORY_EVENTS = FEW_EVENTS
-    if seed % 3 == 0:
-        limits.OUTBOX_RECORDS = FEW_RECORDS
-    if seed % 5 < 2:
-        limits.REPLAY_EVENTS = FEW_EVENTS
-    if seed % 4 == 1:
-        limits.HEARD_BYTES = FEW_BYTES
-    try:
+    with ExitStack() as changed:
+        for name, (few, number, remainders) in SMALL_LIMITS.items():
+            if seed % number in remainders:
+                changed.callback(setattr, limits, name, getattr(limits, name))
+                setattr(limits, name, few)
         yield
-    finally:
-        limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS, limits.REPLAY_EVENTS, limits.HEARD_BYTES = before
 
 
 @contextmanager
