@@ -42,6 +42,7 @@ APART = (
     "core_outages:holidays",
     "core_step_transactions:transactions",
     "core_streams:audit",
+    "core_progress:backups",
     "core_queues:limited_queue",
     "core_queues:one_till",
     "core_restore:restoring",
