@@ -12,9 +12,10 @@ from perdure.authoring.workflow import workflow
 from perdure.client.values import Stream
 from perdure.errors import InvalidKey, PayloadTooLarge, ProcessFailed
 from perdure.kernel.retry import Retry
+from perdure.testing.faults import Gate
 from perdure.turns.publication import publish
 from tests.runtime import hard
-from tests.runtime.conftest import LIMIT, Open
+from tests.runtime.conftest import LIMIT, Open, until_row
 
 gates: dict[str, asyncio.Event] = {}
 
@@ -22,7 +23,7 @@ gates: dict[str, asyncio.Event] = {}
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     gates.clear()
-    gates["go"] = asyncio.Event()
+    gates["go"], gates["end"] = asyncio.Event(), asyncio.Event()
 
 
 @step(retry=Retry(attempts=2, first=0.001, jitter=0.0))
@@ -53,6 +54,18 @@ async def flood() -> str:
     return "all"
 
 
+@step(retry=Retry.NONE)
+async def goes_on(upto: int) -> int:
+    this = attempt()
+    for number in range(this.last_progress or 0, upto):
+        this.publish("number", number)
+        this.heartbeat(number + 1)
+        if number == 1:
+            await gates["go"].wait()
+    await gates["end"].wait()
+    return upto
+
+
 @step(queue="desk", retry=Retry.NONE)
 async def queued() -> None:
     attempt().publish("word", "nobody would look here")
@@ -72,6 +85,11 @@ async def counted(count: int) -> int:
 
 
 @workflow
+async def reporting(upto: int) -> int:
+    return await goes_on(upto)
+
+
+@workflow
 async def flooded() -> str:
     return await flood()
 
@@ -81,7 +99,7 @@ async def asked() -> None:
     await queued()
 
 
-FLOWS = [letter, counted, flooded, asked]
+FLOWS = [letter, counted, flooded, asked, reporting]
 
 
 async def taken(stream: Stream[Any], count: int) -> list[Any]:
@@ -123,6 +141,23 @@ async def test_a_step_in_a_thread_publishes_in_its_order(opened: Open) -> None:
     handle = await engine.start(counted, 200)
     assert await handle.result(LIMIT) == 200
     assert await rest(handle.values("number")) == list(range(200))
+
+
+async def test_progress_is_not_told_before_the_values_that_were_published_before_it(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=FLOWS)
+    assert engine.worker is not None
+    store.before = written = Gate("commit")
+    handle = await engine.start(reporting, 3)
+    await asyncio.wait_for(written.reached.wait(), LIMIT)
+    (instance,) = engine.worker.scheduler.instances.values()
+    assert engine.worker.heartbeat._renewal(instance).progress is None, "two values wait to be written"
+    gates["go"].set()
+    written.open.set()
+    assert await taken(handle.values("number"), 3) == [0, 1, 2]
+    row = await until_row(engine, handle.id, lambda row: row.progress is not None)
+    assert b'"reported":3' in row.progress
+    gates["end"].set()
+    assert await handle.result(LIMIT) == 3
 
 
 async def test_a_step_that_publishes_without_pause_is_told_to_wait(opened: Open) -> None:

@@ -20,7 +20,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, LeaseRenewal
 from perdure.logs import logger
 from perdure.loop import Loop
-from perdure.runtime import release
+from perdure.runtime import published, release
 
 if TYPE_CHECKING:
     from perdure.runtime.events import WorkerEvents
@@ -130,10 +130,16 @@ class Heartbeat:
         ]
 
     def _renewal(self, instance: Instance) -> LeaseRenewal:
-        """The renewal of one row, with what its steps have reported if that has changed."""
+        """The renewal of one row, with what its steps have reported if that has changed.
+
+        If values that were published before are not written yet, their commit tells both: else the next attempt would
+        go on after what nobody was told of.
+        """
         progress = instance.steps.progress()
         if progress == instance.process.progress:
             progress = None
+        elif published.unwritten(instance):
+            progress, instance.steps.progress_due = None, True
         else:  # at once: a commit that is made while the beat is under way must not write the old progress
             instance.show(progress)
         return LeaseRenewal(instance.process.id, instance.process.token, progress)

@@ -55,12 +55,13 @@ class OpenSteps:
     worker died with the process: None if none died, or once that has been forgotten. ``remembers`` says that there
     may be something to forget when a step is answered. ``announced`` are steps that run at most once and whose
     beginning is written, or goes into the next commit: they begin here, or never, each with its probe of a breaker if
-    it is one. ``begun_before`` are those of which the history says so: they do not begin again.
+    it is one. ``begun_before`` are those of which the history says so: they do not begin again. With ``progress_due``
+    the next commit writes what they have reported, since a beat could not.
     """
 
     __slots__ = (
-        "announced", "asked", "attempts", "begun_before", "in_flight", "inherited", "origins", "releasing", "remembers",
-        "reported", "retries", "run",
+        "announced", "asked", "attempts", "begun_before", "in_flight", "inherited", "origins", "progress_due",
+        "releasing", "remembers", "reported", "retries", "run",
     )  # fmt: skip
 
     def __init__(self, run: int) -> None:
@@ -71,6 +72,7 @@ class OpenSteps:
         self.attempts: dict[Slot, FailedAttempt] = NOTHING
         self.retries: dict[Slot, Waiting] = NOTHING
         self.reported: dict[str, Any] = NOTHING
+        self.progress_due = False
         self.origins: dict[Slot, int] | None = None
         self.inherited: set[Slot] | None = None
         self.remembers = False

@@ -76,9 +76,22 @@ def edited(loop: TurnLoop, event: Event) -> None:
         loop.publications.forget(json.decode(event.payload or b"", type=_Edited).attributes)
 
 
+def unwritten(instance: Instance) -> bool:
+    """Whether values that the code or a step has published are not known to be written."""
+    commit = instance.commit
+    pending = instance.events if commit is None else (*commit.events, *instance.events)
+    return any(event.type is EventType.PUBLISHED for event in pending)
+
+
 def shown(instance: Instance, process: Process) -> Process:
-    """The row with the attributes that the code has set; raises PayloadTooLarge if they are too many by now."""
-    publications = instance.loop.publications
+    """The row with the attributes that the code has set; raises PayloadTooLarge if they are too many by now.
+
+    If it is due, also with what steps have reported: the values that they have published before are in this commit.
+    """
+    steps, publications = instance.steps, instance.loop.publications
+    if steps.progress_due:
+        steps.progress_due = False
+        process = replace(process, progress=steps.progress())
     if publications is None or not publications.attributes:
         return process
     if not missing(process.attributes, publications.attributes):
