@@ -48,6 +48,16 @@ async def test_a_call_leaves_the_time_and_an_action_replaces_it() -> None:
         assert await months(ben) == 1
 
 
+async def test_the_time_of_a_machine_that_is_suspended_counts_no_more() -> None:
+    async with testing.engine() as engine:
+        ann = await engine.start(Account.opened, "Ann")
+        await ann.signal(Account.save_up, 3600)
+        await ann.signal(Account.rest)
+        await engine.sleep(86400)
+        assert await ann.call(Account.deposit, 1) == 1
+        assert await months(ann) == 0
+
+
 async def test_the_clock_stands_while_a_call_is_answered() -> None:
     async with testing.engine() as engine:
         ann = await engine.start(Account.opened, "Ann")

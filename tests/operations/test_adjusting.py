@@ -143,6 +143,16 @@ async def test_all_are_given_a_value_and_their_old_one_unless_a_person_has_set_a
     assert getattr(await engine.row(ids[2]), column) == before[2]
 
 
+async def test_the_undo_of_a_live_operation_counts_each_process_once(opened: Open) -> None:
+    engine, _, _ = await waiting(opened, 2, OLD)
+    id, outcome = await carried_out(engine, "set-priority", value=1, live=1.0, watch=0.2)
+    chosen_again = outcome.left_out["it was commanded before"]
+    assert outcome.done == 2 and chosen_again >= 2, "the change itself has made them fit again"
+    assert (await engine.operations.preview_undo(id)).would == 2
+    back = await undone(engine, id)
+    assert (back.planned, back.done, back.left_out) == (2, 2, {})
+
+
 async def test_a_deadline_of_an_operation_is_a_time_or_none(opened: Open) -> None:
     engine, _, ids = await waiting(opened, 1, OLD)
     await carried_out(engine, "set-deadline", value="2999-01-01T00:00+01:00")

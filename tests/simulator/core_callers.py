@@ -13,7 +13,7 @@ from perdure.kernel.process import Status
 from perdure.testing.simulator import Cluster
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.swarm import Swarm
-from tests.simulator.misfortune import by_the_weather_alone, result_of
+from tests.simulator.misfortune import by_the_weather_alone, dismissed, result_of
 
 
 class Office:
@@ -99,7 +99,7 @@ async def _written(cluster: Cluster) -> None:
         right = all(stands[number - 1] == name for name, number in told.items())
         cluster.require("in_order", right, f"{stands} stands there, and {told} was answered")
         await book.terminate(why="all is written")
-    person.cancel()
+    await dismissed(person)
 
 
 async def _lets_go_on(cluster: Cluster, books: list[Any]) -> None:

@@ -14,6 +14,7 @@ from perdure import Handle, ProcessFailed, Retry, flow, machine, now, step
 from perdure.errors import CallRefused, CallUnanswered, StepOutcomeUnknown
 from perdure.kernel.message import SendVerdict
 from perdure.testing.simulator import Cluster
+from tests.simulator.misfortune import dismissed
 
 ATTEMPTS, FIRST, JITTER = 4, 2.0, 0.2
 GIVEN_UP, WAITS, WHOLE = 25.0, 8.0, 12.0
@@ -236,7 +237,7 @@ async def orders(cluster: Cluster) -> None:
         except ProcessFailed as failed:
             cluster.require("the_value_is_exact", failed.type == "Aborted", f"an order has failed: {failed}")
             ended = "aborted"
-        served.cancel()
+        await dismissed(served)
         await customer
         view = await cluster.client.process(handle.id).status()
         state = view.state

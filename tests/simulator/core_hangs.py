@@ -8,7 +8,7 @@ from perdure import Retry, step, workflow
 from perdure.kernel.failure import Failure
 from perdure.kernel.process import Status
 from perdure.testing.simulator import Cluster
-from tests.simulator.misfortune import by_the_weather_alone
+from tests.simulator.misfortune import by_the_weather_alone, dismissed
 
 NEIGHBOURS = 6
 SECONDS = 40.0
@@ -64,7 +64,7 @@ async def among_neighbours(cluster: Cluster) -> None:
     suspected: set[bytes] = set()
     looking = asyncio.create_task(_look(cluster, suspected))
     await cluster.settled(lambda row: row.status is not Status.RUNNING)
-    looking.cancel()
+    await dismissed(looking)
     rows = {row.id: row for row in cluster.rows()}
     poison = rows[bytes.fromhex(handle.id.replace("-", ""))]
     cluster.require("the_hung_are_parked", poison.status is Status.BROKEN, f"it is {poison.status}")

@@ -12,6 +12,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.store.base import Search
 from perdure.testing.simulator import Cluster
+from tests.simulator.misfortune import dismissed
 
 TICKS = 4
 SPOILT = "the till is spoilt"
@@ -200,7 +201,7 @@ async def tills(cluster: Cluster) -> None:
             cluster.require("effect_once", told["mends"] == spoils, f"{spoils} times spoilt, {told['mends']} mended")
             await _history(cluster, handle)
             await END[cluster.pick(tuple(END))](cluster, handle, told["total"])
-        person.cancel()
+        await dismissed(person)
     finally:
         limits.FOLDED_TURNS, limits.FOLDED_RECORDS = before
 

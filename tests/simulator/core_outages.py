@@ -13,7 +13,7 @@ from perdure.errors import ProcessFailed
 from perdure.testing.simulator import Cluster
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.swarm import DOORS, SCALES, Swarm
-from tests.simulator.misfortune import result_of
+from tests.simulator.misfortune import dismissed, result_of
 from tests.simulator.outage_laws import OutageLaws
 
 KINDS = ("holiday", "@agency")
@@ -127,7 +127,7 @@ async def holidays(cluster: Cluster) -> None:
         left = ", ".join(f"{row.kind} {row.status}" for row in cluster.rows() if not row.final)
         cluster.require("everything_ends", False, f"the agency has been back for {BACK_SECONDS:g} s: {left}")
     finally:
-        held.cancel()
+        await dismissed(held)
     laws.told()
 
 

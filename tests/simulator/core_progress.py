@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.payload import decode
 from perdure.kernel.process import FINAL
 from perdure.testing.simulator import Cluster
-from tests.simulator.misfortune import result_of
+from tests.simulator.misfortune import dismissed, result_of
 
 COPIED = "copied"
 REPORTED: Counter[str] = Counter()
@@ -89,7 +90,7 @@ async def _backup(cluster: Cluster) -> None:
     watcher = asyncio.create_task(_watched(cluster, handle))
     asker = asyncio.create_task(_asked(cluster, handle))
     copied = await result_of(cluster, handle)
-    asker.cancel()
+    await dismissed(asker)
     shows = await cluster.client.store.history(handle.id_bytes, 1, types=(EventType.PUBLISHED,))
     stored = [decode(event.payload or b"") for event in shows]
     cluster.require("in_order", await watcher == stored, f"the watcher was told {watcher.result()}, stored is {stored}")

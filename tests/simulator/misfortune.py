@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 from msgspec import json
@@ -44,3 +46,10 @@ async def result_of(cluster: Cluster, handle: Handle[Any]) -> Any:
             if not by_the_weather_alone(cluster, await cluster.client.row(handle.id)):
                 raise
         await handle.retry(who="anna")
+
+
+async def dismissed(person: asyncio.Task[Any]) -> None:
+    """End what a person does for ever; raises what that person has met."""
+    person.cancel()
+    with suppress(asyncio.CancelledError):
+        await person

@@ -19,7 +19,7 @@ from perdure.authoring.operation.plan import (
 )
 from perdure.client.finding.failures import FAILED
 from perdure.client.finding.finder import Finder, ahead
-from perdure.client.operation_row import outcome_of
+from perdure.client.operation_row import outcome_of, plan_of
 from perdure.client.operation_verb import asks_for_hosts, ends, origin_of
 from perdure.client.past_orders import at_rest, commanded
 from perdure.client.portion import OperationPortion, rows_of
@@ -132,18 +132,25 @@ class OperationOrders:
     async def _undone(self, plan: OperationPlan, before: str | None) -> AsyncIterator[Selected]:
         """The portions of the operation that is taken back: its history names the processes of each.
 
-        ``before`` of a portion is the run and the number of its event, behind which the next one is looked for.
+        ``before`` of a portion is the run and the number of its event, behind which the next one is looked for. An
+        operation that was live may have chosen a process several times, and commanded it once: it counts where it was
+        chosen first.
         """
         store, row = self._client.store, await self._client.row(plan.undoes)
-        run, number = (1, 0) if before is None else map(int, before.split(":"))
+        behind = (1, 0) if before is None else tuple(map(int, before.split(":")))
+        live, chosen_before = plan_of(row).live > 0, set[str]()
+        run, number = (1, 0) if live else behind
         while run <= row.run:
             types = (EventType.STEP_COMPLETED,)
             found = await store.history(row.id, run, after=number, limit=1, types=types, names=(SELECTED,))
             for event in found:
                 number = event.number
-                chosen = json.decode(event.payload or b"{}", type=Selected)
-                if chosen.processes:
-                    yield Selected(chosen.processes, f"{run}:{number}")
+                chosen = json.decode(event.payload or b"{}", type=Selected).processes
+                if live:
+                    chosen = [process for process in chosen if process not in chosen_before]
+                    chosen_before.update(chosen)
+                if chosen and (run, number) > behind:
+                    yield Selected(chosen, f"{run}:{number}")
             if not found:
                 run, number = run + 1, 0
 
