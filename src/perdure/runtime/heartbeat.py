@@ -139,7 +139,8 @@ class Heartbeat:
         if progress == instance.process.progress:
             progress = None
         elif published.unwritten(instance):
-            progress, instance.steps.progress_due = None, True
+            progress = None
+            instance.steps.put_off_progress()
         else:  # at once: a commit that is made while the beat is under way must not write the old progress
             instance.show(progress)
         return LeaseRenewal(instance.process.id, instance.process.token, progress)

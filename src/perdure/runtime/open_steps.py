@@ -197,6 +197,15 @@ class OpenSteps:
             told[f"{name}:{place}"] = attempt.report()
         return json.encode(told) if told else None
 
+    def put_off_progress(self) -> None:
+        """The next commit writes what the steps have reported by then."""
+        self.progress_due = True
+
+    def due_progress(self) -> bytes | None:
+        """The same as ``progress``, for the commit to which it was put off."""
+        self.progress_due = False
+        return self.progress()
+
     # -- over several runs and workers -----------------------------------------------------------------------------
 
     def first_run(self, slot: Slot) -> int:
