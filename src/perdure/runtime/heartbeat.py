@@ -135,12 +135,10 @@ class Heartbeat:
         If values that were published before are not written yet, their commit tells both: else the next attempt would
         go on after what nobody was told of.
         """
-        progress = instance.steps.progress()
-        if progress == instance.process.progress:
+        put_off = published.unwritten(instance)
+        progress = instance.steps.progress(put_off=put_off)
+        if put_off or progress == instance.process.progress:
             progress = None
-        elif published.unwritten(instance):
-            progress = None
-            instance.steps.put_off_progress()
         else:  # at once: a commit that is made while the beat is under way must not write the old progress
             instance.show(progress)
         return LeaseRenewal(instance.process.id, instance.process.token, progress)

@@ -187,24 +187,16 @@ class OpenSteps:
         """What an earlier attempt of the step reported, here or on another worker."""
         return self.reported.get(f"{ask.name}:{ask.place}", NOTHING).get("reported")
 
-    def progress(self) -> bytes | None:
+    def progress(self, *, put_off: bool = False) -> bytes | None:
         """What the steps that are open have reported, as the row shows it to people and to the next attempt.
 
-        The row may show it a beat late.
+        The row may show it a beat late. If it is ``put_off``, the next commit writes what they have reported by then.
         """
+        self.progress_due = put_off
         told = dict(self.reported)
         for (name, place), attempt in self.in_flight.items():
             told[f"{name}:{place}"] = attempt.report()
         return json.encode(told) if told else None
-
-    def put_off_progress(self) -> None:
-        """The next commit writes what the steps have reported by then."""
-        self.progress_due = True
-
-    def due_progress(self) -> bytes | None:
-        """The same as ``progress``, for the commit to which it was put off."""
-        self.progress_due = False
-        return self.progress()
 
     # -- over several runs and workers -----------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ def shown(instance: Instance, process: Process) -> Process:
     """
     steps, publications = instance.steps, instance.loop.publications
     if steps.progress_due:
-        process = replace(process, progress=steps.due_progress())
+        process = replace(process, progress=steps.progress())
     if publications is None or not publications.attributes:
         return process
     if not missing(process.attributes, publications.attributes):
