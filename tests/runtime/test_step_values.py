@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -18,12 +19,14 @@ from tests.runtime import hard
 from tests.runtime.conftest import LIMIT, Open, until_row
 
 gates: dict[str, asyncio.Event] = {}
+threads: dict[str, threading.Event] = {}
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     gates.clear()
     gates["go"], gates["end"] = asyncio.Event(), asyncio.Event()
+    threads["beaten"], threads["end"] = threading.Event(), threading.Event()
 
 
 @step(retry=Retry(attempts=2, first=0.001, jitter=0.0))
@@ -52,6 +55,17 @@ async def flood() -> str:
     except PayloadTooLarge as error:
         return str(error)
     return "all"
+
+
+@step(retry=Retry.NONE)
+def beats_in_a_thread() -> int:
+    this = attempt()
+    this.heartbeat(1)
+    this.publish("number", 1)
+    this.heartbeat(2)
+    threads["beaten"].set()
+    threads["end"].wait(LIMIT)
+    return 2
 
 
 @step(retry=Retry.NONE)
@@ -90,6 +104,11 @@ async def reporting(upto: int) -> int:
 
 
 @workflow
+async def in_a_thread() -> int:
+    return await beats_in_a_thread()
+
+
+@workflow
 async def flooded() -> str:
     return await flood()
 
@@ -99,7 +118,7 @@ async def asked() -> None:
     await queued()
 
 
-FLOWS = [letter, counted, flooded, asked, reporting]
+FLOWS = [letter, counted, flooded, asked, reporting, in_a_thread]
 
 
 async def taken(stream: Stream[Any], count: int) -> list[Any]:
@@ -158,6 +177,27 @@ async def test_progress_is_not_told_before_the_values_that_were_published_before
     assert b'"reported":3' in row.progress
     gates["end"].set()
     assert await handle.result(LIMIT) == 3
+
+
+async def test_progress_of_a_thread_is_not_told_before_the_values_that_are_on_their_way_to_the_loop(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    assert engine.worker is not None
+    worker, told = engine.worker, list[Any]()
+    begin = worker.scheduler.agent.begin
+
+    def held(instance: Any, ask: Any) -> None:  # nothing else runs on the loop until the thread has done all three
+        begin(instance, ask)
+        threads["beaten"].wait(LIMIT)
+        told.append(worker.heartbeat._renewal(instance).progress)
+
+    monkeypatch.setattr(worker.scheduler.agent, "begin", held)
+    handle = await engine.start(in_a_thread)
+    assert await taken(handle.values("number"), 1) == [1]
+    assert b'"reported":1' in told[0], "the second report came after a value that the loop did not know of"
+    threads["end"].set()
+    assert await handle.result(LIMIT) == 2
 
 
 async def test_a_step_that_publishes_without_pause_is_told_to_wait(opened: Open) -> None:

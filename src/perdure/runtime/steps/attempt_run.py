@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from math import inf
 from threading import get_ident
@@ -134,7 +135,9 @@ class AttemptRun:
         "task",
         "timeout",
         "timer",
+        "told",
         "transaction",
+        "unshown",
     )  # fmt: skip
 
     def __init__(self, agent: Runner, instance: Instance, ask: Ask[Any], number: int, since: int) -> None:
@@ -146,6 +149,8 @@ class AttemptRun:
         self.timeout = ask.step.timeout
         self.over = False
         self.extending = False
+        self.told: Any = None
+        self.unshown: deque[tuple[str, bytes]] | None = None
         self.task: asyncio.Task[None] | None = None
         self.call: ThreadCall | None = None
         self.hard_call: HardCall | None = None
@@ -192,9 +197,14 @@ class AttemptRun:
         return self.deadline - self.agent.loop.time()
 
     def report(self) -> dict[str, Any]:
-        """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported."""
+        """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported.
+
+        Of a step in a thread that is what it had reported before it published what has not come here yet.
+        """
         attempt = self.attempt
         reported = self.instance.steps.last_progress(self.ask) if attempt is None else attempt.last_progress
+        if self.unshown is not None:
+            self.told = reported = self.told if self.unshown else reported
         return {"attempt": self.number, "since": self.since, "timeout": self.timeout, "reported": reported}
 
     def extend(self) -> None:
@@ -225,7 +235,14 @@ class AttemptRun:
         if get_ident() == agent.thread:
             agent.listener.step_shown(self, name, raw)
         else:
-            agent.loop.call_soon_threadsafe(agent.listener.step_shown, self, name, raw)
+            if self.unshown is None:
+                self.told, self.unshown = self.current().last_progress, deque()
+            self.unshown.append((name, raw))
+            agent.loop.call_soon_threadsafe(self._show)
+
+    def _show(self) -> None:
+        assert self.unshown is not None
+        self.agent.listener.step_shown(self, *self.unshown.popleft())
 
     def held_up(self) -> Callable[[], bool] | None:
         """A function that tells whether this attempt still cannot begin; None unless it waits for a shortage to end."""
