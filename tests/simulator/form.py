@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
+
+from perdure.testing.simulator import simulate
+from perdure.testing.simulator.cluster import Hosted
+from perdure.testing.simulator.history import Scenario
 
 WHOLE = os.environ.get("PERDURE_HISTORIES") == "all"
 """Whether these are the long forms."""
@@ -16,3 +21,15 @@ def seeds(some: int, whole: int) -> range:
 def enough(seed: int, some: int) -> bool:
     """Whether a short form has played so many, and may end when it has met what it must; a long one plays all."""
     return not WHOLE and seed + 1 >= some
+
+
+def play_until(
+    probe: str, times: int, scenario: Scenario, workflows: Sequence[Hosted], among: Iterable[int], some: int
+) -> None:
+    """Play histories of these seeds, at least ``some``, until the probe was reached more often than so many ``times``."""
+    reached = 0
+    for seed in among:
+        reached += simulate(scenario, seed, workflows=workflows).check().probes[probe]
+        if enough(seed, some) and reached > times:
+            break
+    assert reached > times

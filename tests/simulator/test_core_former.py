@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from perdure.testing.simulator import simulate
 from tests.simulator.core_former import tenancies, tenancy
-from tests.simulator.form import enough
+from tests.simulator.form import play_until
 
 
 def test_processes_go_on_exactly_while_their_former_runs_are_pruned_in_any_weather() -> None:
-    probes: Counter[str] = Counter()
-    for seed in range(15):
-        probes += simulate(tenancies, seed, workflows=[tenancy]).check().probes
-        if enough(seed, 5) and probes["a former run was pruned"] > 30:
-            break
-    assert probes["a former run was pruned"] > 30
+    play_until("a former run was pruned", 30, tenancies, [tenancy], range(15), some=5)
