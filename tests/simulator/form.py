@@ -26,7 +26,7 @@ def enough(seed: int, some: int) -> bool:
 def play_until(
     probe: str, times: int, scenario: Scenario, workflows: Sequence[Hosted], among: Iterable[int], some: int
 ) -> None:
-    """Play histories of these seeds, at least ``some``, until the probe was reached more often than so many ``times``."""
+    """Play histories of these seeds, at least ``some``, until the probe was reached more than so many ``times``."""
     reached = 0
     for seed in among:
         reached += simulate(scenario, seed, workflows=workflows).check().probes[probe]
