@@ -23,7 +23,7 @@ from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
 from perdure.kernel.breaker import BreakerSettings
 from perdure.kernel.commit import StartAnswer
-from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.message import Message, OnBrought, SendAnswer
 from perdure.kernel.policy import Policies
 from perdure.kernel.process import Process
 from perdure.logs import logger
@@ -379,6 +379,11 @@ class _OwnWorker:
         """See LocalWorker."""
         worker = self._engine.worker
         return worker is not None and process in worker.scheduler.instances
+
+    def bring(self, message: Message, written: OnBrought) -> bool:
+        """See LocalWorker."""
+        worker = self._engine.worker
+        return worker is not None and worker.scheduler.bringing.bring(message, written)
 
     def sent(self, message: Message, answer: SendAnswer) -> None:
         """Let our worker hear the message now if it holds the process, or claim the process if no worker holds it."""

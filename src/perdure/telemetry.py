@@ -49,6 +49,8 @@ COUNTERS = {
     "late_results": "results of steps that arrived after their attempt had ended",
     "timers": "timers fired",
     "messages": "messages delivered to processes",
+    "calls_brought": "calls heard by a process that was held here before they were stored, by the commit of their turn",
+    "calls_turned_away": "of these, calls whose commit was not written: they were sent like all others",
     "leases_lost": "processes dropped because their lease was lost or could not be renewed",
     "workers_dead": "workers found dead (lock free, twice, without a beat)",
     "workers_silent": "workers found silent (no beat in time)",

@@ -23,7 +23,7 @@ async def test_our_own_worker_hears_calls_and_tells_answers_without_a_query(open
     for cents in range(3, 13):
         assert await ann.call(Account.deposit, 1) == cents
     doors = [name for name, _ in store.calls]
-    assert doors.count("send") == doors.count("commit") == 10
+    assert (doors.count("send"), doors.count("commit")) == (0, 10)  # each comes with the commit of its turn
     assert "history" not in doors and engine.metrics()["claims"] == claims
 
 

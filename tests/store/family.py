@@ -33,12 +33,14 @@ def children(chance: Random, ids: MovableMachine, row: Process, events: list[Eve
 
 
 def probes(commit: Commit, verdict: Verdict) -> set[str]:
-    """What was tried with a commit that sends something out."""
+    """What was tried with a commit that sends something out, or brings it in."""
     found = set()
     if commit.starts:
         found.add(f"children {verdict}")
     if commit.sends:
         found.add(f"messages out {verdict}")
+    if commit.brings is not None:
+        found.add(f"letter brought {verdict}")
     if any(sent.id == commit.after.id for sent in commit.sends):
         found.add("a child's answer" if verdict is Verdict.APPLIED else "a child's answer not applied")
     return found

@@ -213,12 +213,19 @@ class Script:
                 consumed.append((heard, number))
             else:
                 break
+        brings = None
+        if outward and len(consumed) == row.inbox - row.seen and self._maybe(0.3):
+            number += 1
+            brings = replace(self._message(row.id), key=None, number=row.inbox + 1)
+            events.append(Event(number, turn, EventType.MESSAGE_RECEIVED, now, "", brings.name, message=brings.number))
+            consumed.append((brings.number, number))
         starts, sends = self._outward(row, events) if outward else ((), ())
         outcome = self._outcome(now)
-        return transition.turn(
+        commit = transition.turn(
             row, events, outcome, now=now, lease=LEASE, idle_at=now + IDLE, consumed=tuple(consumed),
             not_before=not_before, cleared=self._maybe(0.1) and bool(events), starts=starts, sends=sends,
         )  # fmt: skip
+        return commit if brings is None else replace(commit, brings=brings)
 
     def _outward(self, row: Process, events: list[Event]) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
         """What a turn sends out: children, and messages to known processes, the new children, itself or nobody."""

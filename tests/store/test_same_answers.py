@@ -27,6 +27,7 @@ EXPECTED_PROBES = frozenset(
         "commit applied", "commit refused", "commit read first", "commit early", "commit again",
         "children applied", "children refused", "children read first", "children early",
         "messages out applied", "messages out refused", "messages out read first", "messages out early",
+        "letter brought applied", "letter brought refused", "letter brought read first",
         "a child's answer", "a child's answer not applied",
         "claimed", "takeover", "suspects", "pruned",
         "overdue orphaned", "overdue lapsed", "overdue expired", "overdue idle", "overdue owned", "overdue unhosted",

@@ -16,9 +16,9 @@ from perdure.client.values import HINT_GAP_SECONDS, decoded, ended
 from perdure.clock import Duration
 from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded, ProcessNotFound
 from perdure.kernel.checkpoint import is_closed
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import ANSWERS, Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import DELIVERED, MessageType, call_text
+from perdure.kernel.message import DELIVERED, Message, MessageType, SendAnswer, Written, call_text
 from perdure.kernel.names import id_text
 from perdure.kernel.payload import digest
 from perdure.kernel.process import FINAL, Process, Status
@@ -84,23 +84,45 @@ class Calls(Reference):
         answers = self._parts.answers
         if answers.waiting >= limits.WAITING_CALLS:
             raise Overloaded(f"{limits.WAITING_CALLS:,} calls wait for answers here already; try again later")
-        id = self.id_bytes
-        hint = CallHint(partial(self._parts.local.holds, id))
-        self._parts.followers.add(id, hint)
         answers.waiting += 1
         try:
-            sent = await self._send(MessageType.CALL, name, raw, key, sender)
-            answer = await self._answer(call_text(name, sent.number), sent.verdict is DELIVERED, hint, patience)
+            answer = await self._asked(self._message(MessageType.CALL, name, raw, key, sender), patience)
         finally:
             answers.waiting -= 1
-            self._parts.followers.remove(id, hint)
-        if answer.digest is not None and answer.digest != digest(raw):
+        if key is not None and answer.digest is not None and answer.digest != digest(raw):
             raise KeyConflict(f"the key belongs to a call {name!r} with another value; use another key, or that value")
         if answer.type is EventType.CALL_ANSWERED:
             return answer
         failure = Failure.shown(answer.payload or b"{}")
         text = f"{name} was refused: {failure.type}: {failure.message}".rstrip(": ")
         raise CallRefused(text, type=failure.type, detail=failure.message)
+
+    async def _asked(self, message: Message, patience: float | None) -> Event:
+        """Send a question and wait for its answer; if our own worker holds the process, that may hear it unsent."""
+        parts, id, name = self._parts, self.id_bytes, message.name
+        brought = parts.bring(message) if message.key is None else None
+        written: Written | SendAnswer | None = None
+        if brought is not None:
+            began = asyncio.get_running_loop().time()
+            written = await (brought if patience is None else _patiently(brought, name, patience))
+            if isinstance(written, Written):
+                call = call_text(name, written.number)
+                for event in written.events:
+                    if event.name == call and event.type in ANSWERS:
+                        return event
+            if patience is not None:
+                patience = max(0.0, began + patience - asyncio.get_running_loop().time())
+        hint = CallHint(partial(parts.local.holds, id))
+        parts.followers.add(id, hint)
+        try:
+            if isinstance(written, Written):
+                return await self._answer(call, True, hint, patience)
+            sent = written or await parts.sent(message)
+            validation.check_sent(sent)
+            fresh = brought is None and sent.verdict is DELIVERED
+            return await self._answer(call_text(name, sent.number), fresh, hint, patience)
+        finally:
+            parts.followers.remove(id, hint)
 
     async def _answer(self, call: str, fresh: bool, hint: CallHint, patience: float | None) -> Event:
         """Wait for the answer; if the process ends meanwhile, look once more and give up.
@@ -121,8 +143,7 @@ class Calls(Reference):
             async with asyncio.timeout(patience):
                 return await self._told(call, hint, end)
         except TimeoutError:
-            name = call.rpartition(":")[0]
-            raise TimeoutError(f"no answer to {name!r} within {patience:g} s; ask again with the same key") from None
+            raise _too_late(call.rpartition(":")[0], patience or 0) from None
         finally:
             if end is not None:
                 results.expect_no_more(id, end)
@@ -164,6 +185,19 @@ class Calls(Reference):
         except ProcessNotFound:
             name = call.rpartition(":")[0]
             return CallUnanswered(f"process {self.id} was removed, and has not answered {name!r}")
+
+
+async def _patiently(brought: asyncio.Future[Written | SendAnswer], name: str, patience: float) -> Written | SendAnswer:
+    """What has become of a call; raises TimeoutError."""
+    try:
+        async with asyncio.timeout(patience):
+            return await brought
+    except TimeoutError:
+        raise _too_late(name, patience) from None
+
+
+def _too_late(name: str, patience: float) -> TimeoutError:
+    return TimeoutError(f"no answer to {name!r} within {patience:g} s; ask again with the same key")
 
 
 async def _heard(hint: CallHint, seconds: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from perdure.authoring.workflow import Workflow
 from perdure.kernel.commit import StartAnswer
-from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.message import Message, OnBrought, SendAnswer
 from perdure.kernel.process import Process
 
 
@@ -24,6 +24,13 @@ class LocalWorker(Protocol):
 
     def holds(self, process: bytes) -> bool:
         """Whether the worker holds the process."""
+
+    def bring(self, message: Message, written: OnBrought) -> bool:
+        """Have a letter heard and stored by one commit, if the worker holds its process and that only waits.
+
+        False: it must be sent. ``written`` is called with what that commit has written; or with None if the letter must
+        be sent after all.
+        """
 
     def sent(self, message: Message, answer: SendAnswer) -> None:
         """This client has sent a message, and the store has answered."""
@@ -43,6 +50,10 @@ class NoWorker:
         return False
 
     def holds(self, process: bytes) -> bool:
+        """See LocalWorker."""
+        return False
+
+    def bring(self, message: Message, written: OnBrought) -> bool:
         """See LocalWorker."""
         return False
 

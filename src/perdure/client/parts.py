@@ -15,7 +15,7 @@ from perdure.clock import Computer
 from perdure.errors import ProcessNotFound
 from perdure.futures import OnAnswer, to_future
 from perdure.kernel.commit import Commit, Start
-from perdure.kernel.message import LETTERS, Message, MessageType, SendAnswer, SendVerdict
+from perdure.kernel.message import LETTERS, Message, MessageType, SendAnswer, SendVerdict, Written
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.loop import Outage
@@ -68,8 +68,25 @@ class ClientParts:
     def sent(self, message: Message) -> asyncio.Future[SendAnswer]:
         """Send a message; our own worker hears of it before the future has the answer."""
         future: asyncio.Future[SendAnswer] = asyncio.get_running_loop().create_future()
-        self.doors.send(message, partial(_sent, self.local, message, to_future(future)))
+        self._send(message, future)
         return future
+
+    def _send(self, message: Message, future: asyncio.Future[SendAnswer]) -> None:
+        self.doors.send(message, partial(_sent, self.local, message, to_future(future)))
+
+    def bring(self, message: Message) -> asyncio.Future[Written | SendAnswer] | None:
+        """Have a call without a key heard at once, if our own worker holds the process; None if it must be sent.
+
+        The future tells what was written with it; or how it was sent, if it had to be after all.
+        """
+        future: asyncio.Future[Written | SendAnswer] = asyncio.get_running_loop().create_future()
+        return future if self.local.bring(message, partial(self._brought, message, future)) else None
+
+    def _brought(self, message: Message, future: asyncio.Future[Any], written: Written | None) -> None:
+        if written is None:
+            self._send(message, future)
+        elif not future.done():
+            future.set_result(written)
 
     async def row(self, id: bytes) -> Process:
         """Read the stored row of a process; raises ProcessNotFound."""
@@ -116,10 +133,13 @@ class Reference:
         self, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
     ) -> SendAnswer:
         """Send the process a message; raises ProcessNotFound, InboxFull, InvalidInput."""
+        answer = await self._parts.sent(self._message(type, name, raw, key, sender))
+        validation.check_sent(answer)
+        return answer
+
+    def _message(self, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None) -> Message:
+        """A message to the process; raises InvalidInput."""
         validation.outside_a_turn()
         if self.kind is not None and type in LETTERS:
             with_library_kind(self._parts.registry, self.kind).check_letter(self.kind, name)
-        message = Message(self._parts.machine.new_id(), self.id_bytes, type, name, raw, key, sender)
-        answer = await self._parts.sent(message)
-        validation.check_sent(answer)
-        return answer
+        return Message(self._parts.machine.new_id(), self.id_bytes, type, name, raw, key, sender)

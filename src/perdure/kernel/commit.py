@@ -43,6 +43,9 @@ class Commit(Struct, frozen=True, gc=False):
     ``published`` says that the events hold published values or answers: the store notifies those who wait for them.
     ``removes`` says what is deleted in the same transaction, once the commit is written. A process that is not there
     any more was removed before: then the verdict is ``APPLIED``.
+    ``brings`` is a letter to the process itself that was never sent: it is put into the inbox under its ``number``,
+    which is ``after.seen``, consumed by the event that ``consumed`` names. If the inbox does not end just before that
+    number the verdict is ``READ_FIRST``. It has no key, and a commit that offers or removes something brings none.
     """
 
     token: int
@@ -59,6 +62,7 @@ class Commit(Struct, frozen=True, gc=False):
     progress_kept: bool = False
     published: bool = False
     removes: Removal | None = None
+    brings: Message | None = None
 
 
 removes: Callable[[Commit], Removal | None] = attrgetter("removes")
@@ -69,7 +73,8 @@ class Verdict(StrEnum):
     """What became of a commit.
 
     ``REFUSED``: the fence did not fit, a late answer. ``BUSY``: another transaction had locked the row, try again.
-    ``READ_FIRST``: the process would end with unheard messages. ``EARLY``: a timer is not due by the store's clock.
+    ``READ_FIRST``: the process would end with unheard messages, or it has more than the commit knew of when it brought
+    its own. ``EARLY``: a timer is not due by the store's clock.
     """
 
     APPLIED = "applied"

@@ -6,11 +6,14 @@ step's idempotency key, so that a second one is recognised.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
+from typing import NamedTuple
 
 from msgspec import Struct, json
 
+from perdure.kernel.event import Event
 from perdure.kernel.stored import MALFORMED
 
 
@@ -109,6 +112,16 @@ class SendAnswer(Struct, frozen=True, gc=False):
     owner: bytes | None = None
     now: int = 0
 
+
+class Written(NamedTuple):
+    """What was written by the commit that brought a letter: its ``number``, and the events of its turn."""
+
+    number: int
+    events: Sequence[Event]
+
+
+OnBrought = Callable[[Written | None], None]
+"""Called when the commit that brings a letter was answered: None if it was not written, and the letter must be sent."""
 
 _STEP = "step"
 

@@ -374,6 +374,8 @@ def _bytes(record: Start | Commit) -> int:
         if record.starts or record.sends:
             size += sum(len(start.process.input) for start in record.starts)
             size += sum(len(sent.payload) for sent in record.sends)
+        if record.brings is not None:
+            size += len(record.brings.payload)
     for event in record.events:
         if event.payload is not None:
             size += len(event.payload)

@@ -19,6 +19,7 @@ from perdure.runtime.open_steps import NOTHING
 
 if TYPE_CHECKING:
     from perdure.kernel.process import Process
+    from perdure.runtime.bringing import Brought
     from perdure.turns.mailbox import Mailbox
 
 FoundLetters: TypeAlias = tuple[Sequence[LettersWanted], Sequence[Message]]
@@ -35,9 +36,21 @@ class Inbox:
     for letters that must be read from the store. Orders up to ``void`` were meant for an earlier run, and ``until`` is
     the earliest time by which a person wants the process to have ended. ``patience`` is the store's time until which
     the process stays in memory after a message, ``called_at`` when a machine has received its last letter.
+    ``brought`` has been heard and is not stored: the next commit brings it.
     """
 
-    __slots__ = ("called_at", "consumed", "fetching", "heard", "patience", "seen", "unheard", "until", "void")
+    __slots__ = (
+        "brought",
+        "called_at",
+        "consumed",
+        "fetching",
+        "heard",
+        "patience",
+        "seen",
+        "unheard",
+        "until",
+        "void",
+    )
 
     def __init__(self, seen: int) -> None:
         self.heard = seen
@@ -49,6 +62,7 @@ class Inbox:
         self.until: int | None = None
         self.patience = 0
         self.called_at = 0
+        self.brought: Brought | None = None
 
     def await_messages(self, count: int = 0) -> None:
         """So many messages are known to be in the inbox (0: some): they are read before the process goes on."""

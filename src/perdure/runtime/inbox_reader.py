@@ -168,6 +168,8 @@ class InboxReader:
                 if wanted and instance.inbox.fetching and not instance.gone:
                     await self._fetch(instance, mine)
                 elif wanted or mine:
+                    if mine:
+                        self.scheduler.bringing.crowded(process)
                     self.scheduler.heard(instance, mine, wanted=wanted)
                 if process == cut and instance.inbox.heard > heard:
                     self.scheduler.await_messages(instance)

@@ -20,6 +20,7 @@ from perdure.kernel.process import COMPLETED, RUNNING
 from perdure.kernel.retry import FailedAttempt
 from perdure.logs import logger
 from perdure.runtime import compensation, inbox, release, turn, turn_commit
+from perdure.runtime.bringing import Bringing
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.instance import Instance
@@ -66,6 +67,7 @@ class Scheduler:
         self.emptied = asyncio.Event()
         self.eager = EagerStart(self)
         self.unreadable = release.Unreadable(self)
+        self.bringing = Bringing(self)
         self.cache = ProcessCache(0 if parts.alone else parts.options.cached)
         self.starting = self.eager.starting
         self.ready = Ready(timed(self._turn, parts), parts.time)
@@ -188,6 +190,8 @@ class Scheduler:
         self.committer.commit(commit, partial(self._answered, instance, commit))
 
     def _answered(self, instance: Instance, commit: Commit, answer: CommitAnswer | StoreError) -> None:
+        if commit.brings is not None and self.bringing.answered(instance, commit, answer):
+            return
         if isinstance(answer, CommitAnswer):
             if answer.verdict is APPLIED:
                 self.telemetry.counters["commits"] += 1
@@ -226,7 +230,6 @@ class Scheduler:
                 if process.status is not COMPLETED:
                     self.parts.alerts.ended(process)
                 self.events.ended(process, self.committer.sent)
-            if process.status is not RUNNING:
                 self.drop(instance)
                 return
             self._rest(instance)

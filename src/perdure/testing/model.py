@@ -200,10 +200,15 @@ class Model:
         if (row.token, row.version) != (commit.token, commit.version):
             known = commit.removes is not Removal.PROCESS and self._applied(row, commit)
             return Verdict.APPLIED if known else Verdict.REFUSED
+        if commit.brings is not None and commit.brings.number != row.inbox + 1:
+            return Verdict.READ_FIRST
         if commit.not_before > self.now:
             return Verdict.EARLY
         if after.final and row.inbox > after.seen and after.token == commit.token:
             return Verdict.READ_FIRST
+        if commit.brings is not None:
+            row = replace(row, inbox=commit.brings.number)
+            self.inboxes.setdefault(row.id, []).append(replace(commit.brings, at=self.now))
         unheard = after.status is Status.RUNNING and not commit.lease and row.inbox > after.seen
         due_at = after.due_at
         if commit.lease:

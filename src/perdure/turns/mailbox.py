@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
 from perdure import limits
@@ -39,6 +40,9 @@ class Receiver(Protocol):
 
     def set_result(self, result: Letter, /) -> None:
         """Give it a letter."""
+
+
+_is_done = methodcaller("done")
 
 
 class Mailbox:
@@ -72,7 +76,7 @@ class Mailbox:
     @property
     def awaited(self) -> bool:
         """Whether a receiver waits for a message of this name."""
-        return any(not receiver.done() for receiver in self.receivers)
+        return not all(map(_is_done, self.receivers))
 
     @property
     def more(self) -> bool:

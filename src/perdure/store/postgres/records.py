@@ -145,6 +145,29 @@ def outward_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
     )
 
 
+def bringing_alone(commit: Commit) -> tuple[Any, ...] | None:
+    """The arguments of the query ``commit_bringing_alone``; None if this commit needs the longer way."""
+    if commit.starts or commit.sends:
+        return None
+    (records, rare, events, consumed, _, _, _, _, published, brought, received) = bringing_records((commit,))
+    return None if consumed else (records[0], rare and rare[0], events, published, brought[0], received[0])
+
+
+def bringing_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
+    """The arguments of the query ``commit_bringing``; the commits are sorted by id, their children have no keys."""
+    records, rare, events, consumed, *outward = outward_records(commits)
+    numbers = {(place, one.brings.number) for place, one in enumerate(commits, 1) if one.brings is not None}
+    return (
+        records,
+        rare,
+        events,
+        [one for one in consumed if one[:2] not in numbers] or None,
+        *outward,
+        _letters(() if commit.brings is None else (commit.brings,) for commit in commits),
+        [one for one in consumed if one[:2] in numbers],
+    )
+
+
 def first_messages(starts: Sequence[Start]) -> list[tuple[Any, ...]] | None:
     """The last argument of the query ``start_telling``; None if no start brings messages."""
     return _letters(map(_messages, starts)) if any(map(_messages, starts)) else None

@@ -53,7 +53,7 @@ class RecordSealer:
         return replace(start, process=sealed, events=self._events(process, start.events), messages=messages)
 
     def commit(self, commit: Commit) -> Commit:
-        """A commit, with what it starts and sends. No commit writes the input, so that is not sealed again."""
+        """A commit, with what it starts, sends and brings. No commit writes the input, so that is not sealed again."""
         after = commit.after
         return replace(
             commit,
@@ -61,6 +61,7 @@ class RecordSealer:
             events=self._events(after, commit.events),
             starts=tuple(map(self.start, commit.starts)),
             sends=tuple(map(self.message, commit.sends)),
+            brings=commit.brings and self.message(commit.brings),
         )
 
     def message(self, message: Message) -> Message:

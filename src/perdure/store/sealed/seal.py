@@ -208,7 +208,8 @@ def weight(record: Start | Commit | Message | Claimed | Process | Event | Placed
         return sum(len(raw or b"") for raw in payloads(record.process, record.events, record.messages))
     if isinstance(record, Start):
         return sum(len(raw or b"") for raw in payloads(record.process, record.events, record.messages))
-    own = sum(len(raw or b"") for raw in payloads(record.after, record.events, record.sends))
+    sent = record.sends if record.brings is None else (*record.sends, record.brings)
+    own = sum(len(raw or b"") for raw in payloads(record.after, record.events, sent))
     return own + sum(map(weight, record.starts))
 
 

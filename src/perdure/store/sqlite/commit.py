@@ -14,7 +14,7 @@ from perdure.kernel.commit import Commit, CommitAnswer, Removal, Start, Verdict
 from perdure.kernel.message import Message
 from perdure.kernel.process import FINAL, Status
 from perdure.store.sqlite import queue, row, send, start, upkeep
-from perdure.store.sqlite.row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
+from perdure.store.sqlite.row import AFTER_CELLS, EVENT_CELLS, MESSAGE_CELLS, after_cells, event_cells, message_cells
 from perdure.store.sqlite.writer import Collision, Transaction
 
 
@@ -31,7 +31,7 @@ def commit_at_once(transaction: Transaction, commits: Sequence[Commit]) -> list[
         if commit.not_before > now:
             raise Collision
         seen = commit.after.seen
-        batch.add(commit, seen)
+        batch.add(commit, seen if commit.brings is None else seen - 1)
         answers.append(CommitAnswer(Verdict.APPLIED, seen, now) if seen else fitting)
     batch.write()
     return answers
@@ -57,10 +57,11 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
                 answers[n] = CommitAnswer(Verdict.APPLIED if known else Verdict.REFUSED, inbox or 0, now)
                 continue
         verdict = _verdict(commit, inbox, now)
-        if verdict is not Verdict.APPLIED or inbox:
-            answers[n] = CommitAnswer(verdict, inbox, now)
         if verdict is Verdict.APPLIED:
             batch.add(commit, inbox)
+            inbox += commit.brings is not None
+        if verdict is not Verdict.APPLIED or inbox:
+            answers[n] = CommitAnswer(verdict, inbox, now)
     try:
         batch.write()
     except Collision:  # the fences fitted under the lock: so one row holds a value that does not equal what was read
@@ -103,6 +104,8 @@ def _look(transaction: Transaction, commits: Sequence[Commit]) -> dict[int, tupl
 
 def _verdict(commit: Commit, inbox: int, now: int) -> Verdict:
     """What becomes of a commit whose fence fits."""
+    if commit.brings is not None and inbox != commit.brings.number - 1:
+        return Verdict.READ_FIRST
     if commit.not_before > now:
         return Verdict.EARLY
     after = commit.after
@@ -140,6 +143,7 @@ class _Batch:
         self._reopened: list[Any] = []
         self._consumed: list[Any] = []
         self._left: list[Any] = []
+        self._brought: list[Any] = []
         self._starts: list[Start] = []
         self._sends: list[Message] = []
 
@@ -160,7 +164,9 @@ class _Batch:
             self._offered += (id, commit.offered, after.run - 1)
             self._reopened += (id, after.run)
         for number, event_number in commit.consumed:
-            if event_number:
+            if commit.brings is not None and number == commit.brings.number:
+                self._brought += (*message_cells(id, commit.brings, number, self._now), after.run, event_number)
+            elif event_number:
                 self._consumed += (id, number, after.run, event_number)
             else:
                 self._left += (id, number)
@@ -185,6 +191,8 @@ class _Batch:
             self._connection.write("consume_messages", 4, self._consumed)
         if self._left:
             self._connection.write("leave_messages", 2, self._left)
+        if self._brought:
+            self._connection.write("bring_messages", MESSAGE_CELLS + 2, self._brought)
         if self._starts or self._sends:
             self._write_outward()
 

@@ -102,6 +102,15 @@ def event_cells(process: bytearray, run: int, token: int, version: int, event: E
     )  # fmt: skip
 
 
+def message_cells(process: bytearray, message: Message, number: int, now: int) -> tuple[Any, ...]:
+    """The 9 cells of a message that gets this number."""
+    return (
+        process, number, bytearray(message.id), int(message.type), message.name, bytearray(message.payload),
+        NOTHING if message.key is None else message.key,
+        NOTHING if message.sender is None else bytearray(message.sender), now,
+    )  # fmt: skip
+
+
 def check_attributes(attributes: bytes) -> None:
     """Refuse attributes that are not JSON, or that hold a NUL, which no database can search."""
     try:

@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.kernel.message import LETTERS, Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL
 from perdure.store.sqlite.connection import NOTHING
-from perdure.store.sqlite.row import MESSAGE_CELLS, STATUS
+from perdure.store.sqlite.row import MESSAGE_CELLS, STATUS, message_cells
 from perdure.store.sqlite.writer import Transaction
 
 
@@ -63,11 +63,7 @@ def send(
             number, verdict = 0, SendVerdict.FULL
         elif number is None:
             number = _put(target, message)
-            cells += (
-                bytearray(message.process), number, bytearray(message.id), int(message.type), message.name,
-                bytearray(message.payload), NOTHING if message.key is None else message.key,
-                NOTHING if message.sender is None else bytearray(message.sender), transaction.now,
-            )  # fmt: skip
+            cells += message_cells(bytearray(message.process), message, number, transaction.now)
         if verdict is SendVerdict.DELIVERED and target.final and number > target.seen:
             verdict = SendVerdict.FINISHED
         answers.append(SendAnswer(verdict, message.process, number, target.owner, transaction.now))

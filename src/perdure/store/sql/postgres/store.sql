@@ -46,6 +46,12 @@ SELECT * FROM perdure.commit_outward_alone($1, $2, $3, $4, $5, $6, $7, $8)
 -- name: commit_outward
 SELECT * FROM perdure.commit_outward($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
+-- name: commit_bringing_alone
+SELECT * FROM perdure.commit_bringing_alone($1, $2, $3, $4, $5, $6)
+
+-- name: commit_bringing
+SELECT * FROM perdure.commit_bringing($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
 -- name: commit_and_remove
 SELECT * FROM perdure.commit_and_remove($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 

@@ -15,12 +15,12 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 FROM packed_event WHERE process = :process AND run = :run AND number = :number
 
 -- name: update_processes
--- All but kind, key, input, inbox, parent and created_at, which commits never change; the end of a process gives back its
--- place among the processes of its kind. The fence (token, version) and the
+-- All but kind, key, input, parent and created_at, which commits never change, and the inbox, unless the commit brings a
+-- letter that it has seen; the end of a process gives back its place among the processes of its kind. The fence (token, version) and the
 -- inbox that is expected are compared on the row under the lock (rule 1): the count of changed rows tells.
 UPDATE process SET
     status = column2, run = column3, version = column4, token = column5, owner = nullif(column6, -0.5),
-    due_at = nullif(column7, -0.5), reminder = column8, seen = column9, events = column10,
+    due_at = nullif(column7, -0.5), reminder = column8, inbox = max(inbox, column9), seen = column9, events = column10,
     awaiting = nullif(column11, -0.5), deaths = column12, alone_deaths = column13,
     deadline = nullif(column14, -0.5), priority = column15,
     attributes = CASE column16 WHEN -0.5 THEN attributes ELSE nullif(column16, x'') END,
@@ -65,3 +65,12 @@ FROM given WHERE message.process = given.process AND message.number = given.numb
 WITH given (process, number, run, event) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
 UPDATE message SET consumed_run = given.run, consumed_by = given.event, waits = NULL
 FROM given WHERE message.process = given.process AND message.number = given.number AND message.consumed_by IS NULL
+
+-- name: bring_messages
+-- Letters that were never sent, with the commits that have received them; nothing of them waits.
+INSERT INTO message (process, number, id, type, name, payload, key, sender, at, consumed_run, consumed_by)
+SELECT
+    column1, column2, column3, column4, column5, column6, nullif(column7, -0.5), nullif(column8, -0.5), column9, column10,
+    column11
+FROM /* rows */ (VALUES /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */)
+WHERE column1 IS NOT -0.5

@@ -174,12 +174,12 @@ BEGIN
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    SELECT array_agg(l.n), array_agg(l.ctid), count(*) FILTER (WHERE l.fits), max(l.inbox),
+    SELECT array_agg(l.n), array_agg(l.ctid), count(*) FILTER (WHERE l.fits), max(greatest(l.inbox, l.seen)),
            array_agg(l.kind) FILTER (WHERE l.due), string_agg(substr(uuid_send(l.id), 12), '') FILTER (WHERE l.done),
            string_agg(l.lost, ' ')
     INTO held, places, fitting, fullest, due, done, told
     FROM (
-        SELECT u.n::int AS n, u.id, p.kind, p.ctid, p.inbox,
+        SELECT u.n::int AS n, u.id, p.kind, p.ctid, p.inbox, u.seen,
                p.token = u.token AND p.version = u.version AND (u.not_before IS NULL OR u.not_before <= now)
                AND (p.inbox <= u.seen OR u.forced > 0 OR u.status < 'completed') AS fits,
                u.status = 'running' AND u.lease = 0 AND (u.due_at <= now OR p.inbox > u.seen) AS due,
@@ -212,7 +212,8 @@ BEGIN
             -- a reminder changes nothing but the next one's time
             changed_at = CASE WHEN u.reminder IS TRUE AND p.reminder AND u.lease = 0 AND u.events = p.events
                                    AND u.status = p.status AND (u.status <> 'running' OR p.inbox = p.seen) THEN p.changed_at ELSE t END,
-            seen = u.seen, events = u.events, awaiting = u.awaiting, result = u.result,
+            -- only a letter that the commit itself brings can have been seen before it was there
+            inbox = greatest(p.inbox, u.seen), seen = u.seen, events = u.events, awaiting = u.awaiting, result = u.result,
             code = u.code, opened_at = perdure.instant(u.opened_at), deaths = coalesce(u.deaths, 0), alone_deaths = coalesce(u.alone_deaths, 0),
             deadline = perdure.instant(u.deadline), priority = coalesce(u.priority, 4),
             attributes = CASE WHEN u.attributes IS NULL THEN p.attributes ELSE nullif(u.attributes, 'null')::jsonb END,
@@ -316,5 +317,62 @@ BEGIN
         PERFORM perdure.tell_freed(m.name)  -- the answer of a task is named after its kind
         FROM (SELECT DISTINCT l.name FROM unnest(letters) AS l WHERE starts_with(l.name, '@')) AS m;
     END IF;
+END
+$$;
+
+-- Write commits of which some bring a letter that was never sent, and that their turns have received: it is put into the
+-- inbox by the commit, as consumed. Its number was given before: a commit whose inbox does not end just before it is
+-- "late", and one whose row is locked "blocked"; then nothing at all is written, and the client sends the batch again
+-- without them. A commit that was written before is neither, and its letter is there.
+CREATE OR REPLACE FUNCTION perdure.commit_bringing(
+    records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
+    children perdure.start_in[], children_rare perdure.start_rare[], child_of int[], letters perdure.letter_in[],
+    published uuid[], brought perdure.letter_in[], received perdure.consumed_in[],
+    OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[], OUT blocked int[], OUT late int[]
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    held int[];
+BEGIN
+    SELECT array_agg(l.record), array_agg(l.record) FILTER (WHERE l.late), array_agg(l.inbox) FILTER (WHERE l.late)
+    INTO held, late, inboxes
+    FROM (
+        SELECT r.record, p.inbox,
+               p.token = (records[r.record]).token AND p.version = (records[r.record]).version
+               AND p.inbox <> r.number - 1 AS late
+        FROM unnest(received) AS r
+        CROSS JOIN LATERAL (
+            SELECT p.token, p.version, p.inbox FROM perdure.process p WHERE p.id = (records[r.record]).id
+            FOR NO KEY UPDATE SKIP LOCKED) AS p
+    ) AS l;
+    IF coalesce(cardinality(held), 0) < cardinality(received) THEN
+        SELECT array_agg(r.record) INTO blocked
+        FROM unnest(received) AS r
+        WHERE (r.record = ANY (held)) IS NOT TRUE
+          AND EXISTS (SELECT FROM perdure.process p WHERE p.id = (records[r.record]).id OFFSET 0);
+    END IF;
+    IF blocked IS NOT NULL OR late IS NOT NULL THEN
+        SELECT perdure.micros(k.t) INTO now FROM perdure.present k;
+        RETURN;
+    ELSIF children IS NULL AND letters IS NULL THEN
+        SELECT c.now, c.inboxes, c.odd, c.verdicts INTO now, inboxes, odd, verdicts
+        FROM perdure.commit(records, rare, new_events, consumed, published) AS c;
+    ELSE
+        SELECT c.now, c.inboxes, c.odd, c.verdicts, c.blocked INTO now, inboxes, odd, verdicts, blocked
+        FROM perdure.commit_outward(records, rare, new_events, consumed, children, children_rare, child_of, letters,
+                                    published) AS c;
+        IF blocked IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    INSERT INTO perdure.message
+        (process, id, at, number, type, name, key, sender, payload, consumed_run, consumed_by)
+    SELECT u.process, u.id, perdure.instant(now), u.number, u.type, u.name, u.key, u.sender, u.payload,
+           (records[u.record]).run, u.event
+    FROM ROWS FROM (unnest(brought), unnest(received))
+         AS u(record, id, process, type, name, payload, key, sender, same_record, number, event)
+    WHERE odd IS NULL OR (u.record = ANY (odd)) IS NOT TRUE;
 END
 $$;

@@ -1,0 +1,99 @@
+"""Bringing: a call from this program to a process that is held here, and only waits, needs one transaction and not two.
+
+It is heard before it is stored. The commit of the turn that receives it brings it into the inbox, under the number
+after the last one that was heard. If another message has got that number meanwhile, nothing of the turn is written: the
+process is let go, since its code has heard what never came, and the call is *turned away*: it is sent like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from perdure.errors import BadRecord, StoreError
+from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
+from perdure.kernel.message import Message, OnBrought, Written
+from perdure.runtime.process_cache import only_waits
+
+if TYPE_CHECKING:
+    from perdure.runtime.instance import Instance
+    from perdure.runtime.scheduler import Scheduler
+
+CROWDED_SECONDS = 1.0
+"""A process to which others have sent a message this recently is brought none: theirs may come first again."""
+
+
+class Brought(NamedTuple):
+    """A letter that a process has heard and that is not stored; ``written`` is told once it is, or must be sent."""
+
+    letter: Message
+    written: OnBrought
+
+
+class Bringing:
+    """Brings letters to the processes of one scheduler."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._crowded: dict[bytes, float] = {}
+
+    def bring(self, message: Message, written: OnBrought) -> bool:
+        """Let a process hear a letter that is not stored; false if it must be sent. See LocalWorker."""
+        scheduler = self._scheduler
+        instance = scheduler.instances.get(message.process)
+        if instance is None or not self._may(instance, message.name):
+            return False
+        letter = replace(message, number=instance.inbox.heard + 1, at=scheduler.time.now())
+        instance.inbox.brought = Brought(letter, written)
+        scheduler.telemetry.counters["calls_brought"] += 1
+        scheduler.heard(instance, (letter,))
+        return True
+
+    def _may(self, instance: Instance, name: str) -> bool:
+        """Whether a process waits for a letter of that name and for nothing else that is under way.
+
+        Then its next turn receives it, and nothing is lost with that turn if it is not written.
+        """
+        box = instance.loop.mailboxes.get(name)
+        if box is None or box.more or not box.awaited or instance.commit is not None or not only_waits(instance):
+            return False
+        scheduler = self._scheduler
+        if scheduler.draining or instance in scheduler.replaying:
+            return False
+        until = self._crowded.get(instance.process.id)
+        if until is None:
+            return True
+        if until > scheduler.time.monotonic():
+            return False
+        del self._crowded[instance.process.id]
+        return True
+
+    def crowded(self, process: bytes) -> None:
+        """Others send messages to this process."""
+        now = self._scheduler.time.monotonic()
+        if len(self._crowded) >= 1000:
+            self._crowded = {id: until for id, until in self._crowded.items() if until > now}
+        self._crowded[process] = now + CROWDED_SECONDS
+
+    def answered(self, instance: Instance, commit: Commit, answer: CommitAnswer | StoreError) -> bool:
+        """The commit that brings a letter was answered; true if its process has been let go for that.
+
+        If it was not written because of what it brings, the process goes on at once, without it.
+        """
+        brought, instance.inbox.brought = instance.inbox.brought, None
+        assert brought is not None
+        if isinstance(answer, CommitAnswer) and answer.verdict is APPLIED:
+            brought.written(Written(brought.letter.number, commit.events))
+            return False
+        # If we die here the call was never accepted, and the process is ours until our death is seen.
+        self.crowded(instance.process.id)
+        late = isinstance(answer, BadRecord) or (
+            isinstance(answer, CommitAnswer) and answer.verdict is Verdict.READ_FIRST
+        )
+        if late and not instance.gone:
+            instance.unwritten()
+            self._scheduler.release(instance)
+        self._scheduler.telemetry.count("calls_turned_away")
+        brought.written(None)
+        return late
