@@ -62,6 +62,8 @@ async def test_all_callers_under_one_key_are_told_at_once(opened: Open, monkeypa
     ann = await engine.start(Account.opened, "Ann")
     for cents in (1, 2):
         assert await ann.call(Account.deposit, 1) == cents
+    assert engine.worker is not None
+    engine.worker.scheduler.bringing.crowded(ann.id_bytes)  # so that all three are sent
     written = store.before = Gate("commit")
     asked = [asyncio.create_task(ann.call(Account.deposit.options(key="one"), 1)) for _ in range(3)]
     await asyncio.wait_for(written.reached.wait(), LIMIT)

@@ -216,7 +216,7 @@ class Script:
         brings = None
         if outward and len(consumed) == row.inbox - row.seen and self._maybe(0.3):
             number += 1
-            brings = replace(self._message(row.id), key=None, number=row.inbox + 1)
+            brings = replace(self._message(row.id), number=row.inbox + 1)
             events.append(Event(number, turn, EventType.MESSAGE_RECEIVED, now, "", brings.name, message=brings.number))
             consumed.append((brings.number, number))
         starts, sends = self._outward(row, events) if outward else ((), ())

@@ -100,7 +100,7 @@ class Calls(Reference):
     async def _asked(self, message: Message, patience: float | None) -> Event:
         """Send a question and wait for its answer; if our own worker holds the process, that may hear it unsent."""
         parts, id, name = self._parts, self.id_bytes, message.name
-        brought = parts.bring(message) if message.key is None else None
+        brought = parts.bring(message)
         written: Written | SendAnswer | None = None
         if brought is not None:
             began = asyncio.get_running_loop().time()

@@ -75,7 +75,7 @@ class ClientParts:
         self.doors.send(message, partial(_sent, self.local, message, to_future(future)))
 
     def bring(self, message: Message) -> asyncio.Future[Written | SendAnswer] | None:
-        """Have a call without a key heard at once, if our own worker holds the process; None if it must be sent.
+        """Have a call heard at once, if our own worker holds the process; None if it must be sent.
 
         The future tells what was written with it; or how it was sent, if it had to be after all.
         """

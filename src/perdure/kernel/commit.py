@@ -45,7 +45,7 @@ class Commit(Struct, frozen=True, gc=False):
     any more was removed before: then the verdict is ``APPLIED``.
     ``brings`` is a letter to the process itself that was never sent: it is put into the inbox under its ``number``,
     which is ``after.seen``, consumed by the event that ``consumed`` names. If the inbox does not end just before that
-    number the verdict is ``READ_FIRST``. It has no key, and a commit that offers or removes something brings none.
+    number, or has its key, the verdict is ``READ_FIRST``. A commit that offers or removes something brings none.
     """
 
     token: int
@@ -73,8 +73,8 @@ class Verdict(StrEnum):
     """What became of a commit.
 
     ``REFUSED``: the fence did not fit, a late answer. ``BUSY``: another transaction had locked the row, try again.
-    ``READ_FIRST``: the process would end with unheard messages, or it has more than the commit knew of when it brought
-    its own. ``EARLY``: a timer is not due by the store's clock.
+    ``READ_FIRST``: the process would end with unheard messages, or what the commit brings is not the next message.
+    ``EARLY``: a timer is not due by the store's clock.
     """
 
     APPLIED = "applied"

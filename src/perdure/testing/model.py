@@ -200,7 +200,7 @@ class Model:
         if (row.token, row.version) != (commit.token, commit.version):
             known = commit.removes is not Removal.PROCESS and self._applied(row, commit)
             return Verdict.APPLIED if known else Verdict.REFUSED
-        if commit.brings is not None and commit.brings.number != row.inbox + 1:
+        if commit.brings is not None and not self._is_next(commit.brings, row):
             return Verdict.READ_FIRST
         if commit.not_before > self.now:
             return Verdict.EARLY
@@ -231,6 +231,11 @@ class Model:
         self._consume(commit)
         written.append(commit)
         return Verdict.APPLIED
+
+    def _is_next(self, letter: Message, row: Process) -> bool:
+        """Whether a letter that a commit brings is the next one of its inbox, and new there."""
+        keys = {message.key for message in self.inboxes.get(row.id, [])} - {None}
+        return letter.number == row.inbox + 1 and letter.key not in keys
 
     def _applied(self, row: Process, commit: Commit) -> bool:
         after = commit.after

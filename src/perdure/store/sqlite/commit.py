@@ -33,6 +33,8 @@ def commit_at_once(transaction: Transaction, commits: Sequence[Commit]) -> list[
         seen = commit.after.seen
         batch.add(commit, seen if commit.brings is None else seen - 1)
         answers.append(CommitAnswer(Verdict.APPLIED, seen, now) if seen else fitting)
+    if _known_keys(transaction, commits):
+        raise Collision
     batch.write()
     return answers
 
@@ -42,7 +44,7 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
     now = transaction.now
     if len({commit.after.id for commit in commits}) < len(commits):
         return _one_by_one(transaction, commits)
-    odd = _look(transaction, commits)
+    odd, known_keys = _look(transaction, commits), _known_keys(transaction, commits)
     fitting = CommitAnswer(Verdict.APPLIED, 0, now)
     answers: list[CommitAnswer] = [fitting] * len(commits)
     batch = _Batch(transaction)
@@ -56,7 +58,7 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
                 known = known or gone
                 answers[n] = CommitAnswer(Verdict.APPLIED if known else Verdict.REFUSED, inbox or 0, now)
                 continue
-        verdict = _verdict(commit, inbox, now)
+        verdict = Verdict.READ_FIRST if n in known_keys else _verdict(commit, inbox, now)
         if verdict is Verdict.APPLIED:
             batch.add(commit, inbox)
             inbox += commit.brings is not None
@@ -100,6 +102,15 @@ def _look(transaction: Transaction, commits: Sequence[Commit]) -> dict[int, tupl
         if found != "[]":
             odd |= {n: (token, version, inbox) for n, token, version, inbox in json.decode(found)}
     return odd
+
+
+def _known_keys(transaction: Transaction, commits: Sequence[Commit]) -> set[int]:
+    """The places of commits that bring a letter whose key the inbox has already."""
+    cells: list[Any] = []
+    for n, commit in enumerate(commits):
+        if commit.brings is not None and commit.brings.key is not None:
+            cells += (n, bytearray(commit.after.id), commit.brings.key)
+    return {n for (found,) in transaction.connection.ask("look_at_keys", 3, cells) for n in json.decode(found)}
 
 
 def _verdict(commit: Commit, inbox: int, now: int) -> Verdict:

@@ -7,6 +7,12 @@ FROM given LEFT JOIN process ON process.id = given.id
 WHERE given.n IS NOT -0.5
 AND (process.token IS NOT given.token OR process.version IS NOT given.version OR process.inbox <> 0)
 
+-- name: look_at_keys
+WITH given (n, process, key) AS (VALUES /* each */ (?, ?, ?) /* end */)
+SELECT json_group_array(given.n)
+FROM given JOIN message ON message.process = given.process AND message.key = given.key
+WHERE given.n IS NOT -0.5 AND message.key IS NOT NULL
+
 -- name: read_fence
 SELECT token, version FROM process WHERE id = :id
 

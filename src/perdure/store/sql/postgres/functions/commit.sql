@@ -321,9 +321,9 @@ END
 $$;
 
 -- Write commits of which some bring a letter that was never sent, and that their turns have received: it is put into the
--- inbox by the commit, as consumed. Its number was given before: a commit whose inbox does not end just before it is
--- "late", and one whose row is locked "blocked"; then nothing at all is written, and the client sends the batch again
--- without them. A commit that was written before is neither, and its letter is there.
+-- inbox by the commit, as consumed. Its number was given before: a commit whose inbox does not end just before it, or has
+-- its key, is "late", and one whose row is locked "blocked"; then nothing at all is written, and the client sends the batch
+-- again without them. A commit that was written before is neither, and its letter is there.
 CREATE OR REPLACE FUNCTION perdure.commit_bringing(
     records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
     children perdure.start_in[], children_rare perdure.start_rare[], child_of int[], letters perdure.letter_in[],
@@ -341,8 +341,12 @@ BEGIN
     FROM (
         SELECT r.record, p.inbox,
                p.token = (records[r.record]).token AND p.version = (records[r.record]).version
-               AND p.inbox <> r.number - 1 AS late
-        FROM unnest(received) AS r
+               AND (p.inbox <> r.number - 1 OR EXISTS (
+                   SELECT FROM perdure.message m
+                   WHERE m.key = r.key AND (m.key, m.process) >= (r.key, r.process)
+                     AND (m.key, m.process) <= (r.key, r.process) OFFSET 0)) AS late
+        FROM ROWS FROM (unnest(brought), unnest(received))
+             AS r(same_record, id, process, type, name, payload, key, sender, record, number, event)
         CROSS JOIN LATERAL (
             SELECT p.token, p.version, p.inbox FROM perdure.process p WHERE p.id = (records[r.record]).id
             FOR NO KEY UPDATE SKIP LOCKED) AS p

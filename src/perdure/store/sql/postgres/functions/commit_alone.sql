@@ -142,7 +142,11 @@ BEGIN
     PERFORM FROM perdure.process p
     WHERE p.id = one.id AND p.token = one.token AND p.version = one.version AND p.inbox = received.number - 1
     FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
+    IF NOT FOUND OR EXISTS (
+        SELECT FROM perdure.message m
+        WHERE m.key = brought.key AND (m.key, m.process) >= (brought.key, one.id)
+          AND (m.key, m.process) <= (brought.key, one.id) OFFSET 0
+    ) THEN
         SELECT c.now, c.inboxes, c.odd, c.verdicts, c.blocked, c.late INTO now, inboxes, odd, verdicts, blocked, late
         FROM perdure.commit_bringing(
             ARRAY[one], CASE WHEN NOT (rare IS NULL) THEN ARRAY[rare] END, new_events, NULL, NULL, NULL, NULL, NULL,
