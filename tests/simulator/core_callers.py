@@ -81,7 +81,7 @@ async def offices(cluster: Cluster) -> None:
 async def _written(cluster: Cluster) -> None:
     Office.cluster = cluster
     books = [await cluster.client.start(Book.opened) for _ in range(cluster.pick((1, 2)))]
-    person = asyncio.create_task(_lets_go_on(cluster, books))
+    person = asyncio.create_task(lets_go_on(cluster, books))
     writers: list[tuple[Any, str, int, Any]] = []
     for number in range(cluster.pick((2, 3, 5))):
         book, name, calls = cluster.pick(books), f"{number}", cluster.pick((4, 8, 2))
@@ -102,7 +102,7 @@ async def _written(cluster: Cluster) -> None:
     await dismissed(person)
 
 
-async def _lets_go_on(cluster: Cluster, books: list[Any]) -> None:
+async def lets_go_on(cluster: Cluster, books: list[Any]) -> None:
     """A person lets a book go on that the weather alone has parked."""
     while True:
         for book in books:

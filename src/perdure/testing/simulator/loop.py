@@ -12,6 +12,7 @@ from asyncio import _set_running_loop
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
+from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Never
 
 from perdure.testing.simulator.choice import Choices
@@ -230,7 +231,7 @@ class SimLoop(_Base):
             return self.call_at(self.time() + delay, callback, *args, context=context)
         life = LIFE.get(self.world)
         when = life.start + self.now * life.rate + delay
-        handle = self._at((when - life.start) / life.rate, callback, args, copy_context(), life)
+        handle = self._at(_when(when, life), callback, args, copy_context(), life)
         handle.until = when
         return handle
 
@@ -239,7 +240,7 @@ class SimLoop(_Base):
         if context is None:
             context = copy_context()
         life = context.get(LIFE) or self.world
-        handle = self._at((when - life.start) / life.rate, callback, args, context, life)
+        handle = self._at(_when(when, life), callback, args, context, life)
         handle.until = when
         return handle
 
@@ -325,6 +326,17 @@ class SimLoop(_Base):
             self.fail(error)
         elif not self._closed:
             self.troubles.append(context)
+
+
+def _when(until: float, life: Life) -> float:
+    """The world's time at which a life's clock shows that; no sooner, however both are rounded.
+
+    Else whoever waits for the rest would look again at the same instant, for ever.
+    """
+    when = (until - life.start) / life.rate
+    while life.start + when * life.rate < until:
+        when = nextafter(when, inf)
+    return when
 
 
 def _dropped(generator: Any) -> None:
