@@ -35,6 +35,7 @@ APART = (
     "core_hangs:in_any_weather",
     "core_kinds:parcels",
     "core_leaders:reigns",
+    "core_brought:lists",
     "core_looks:looking",
     "core_machines:tills",
     "core_notices:dispatch",

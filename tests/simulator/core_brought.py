@@ -8,8 +8,12 @@ from typing import Any, ClassVar
 from perdure import Retry, limits, machine, step, workflow
 from perdure.errors import PerdureError
 from perdure.testing.simulator import Cluster
+from perdure.testing.simulator.violation import Violation
 from tests.simulator.core_callers import Office, lets_go_on, weather
 from tests.simulator.misfortune import dismissed, result_of
+
+PATIENCE = 150
+"""So many seconds must suffice for an answer, in any weather."""
 
 
 class Asked:
@@ -63,12 +67,20 @@ class List(machine.Machine):
 
 
 async def added(list: Any, text: str, *, slowly: bool, keyed: bool) -> None:
-    """Ask once, whether an answer comes or not."""
+    """Ask once: an answer comes, or an error; without a key the caller waits as long as it takes."""
     Asked.texts.setdefault(list.id, set()).add(text)
-    method = List.add_slowly if slowly else List.add
+    method = (List.add_slowly if slowly else List.add).options(
+        key=text if keyed else None, timeout=10 if keyed else None
+    )
     try:
-        number = await list.call(method.options(key=text if keyed else None, timeout=10), text)
-    except (PerdureError, TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            number = await list.call(method, text)
+    except PerdureError:
+        return
+    except TimeoutError:
+        if not keyed:
+            text = f"nobody has told what became of {text}"
+            Office.cluster.loop.fail(Violation("everything_ends", text))
         return
     Asked.numbers.setdefault(list.id, {})[text] = number
 
@@ -124,6 +136,9 @@ async def _told(cluster: Cluster) -> None:
         cluster.require("in_order", right, f"{stands} stands there, and {numbers} was answered")
         await book.terminate(why="all is told")
     await dismissed(person)
+    counters = [engine.telemetry.counters for engine in cluster.engines]
+    cluster.probe("a call was heard before it was stored", sum(one["calls_brought"] for one in counters))
+    cluster.probe("such a call was turned away", sum(one["calls_turned_away"] for one in counters))
 
 
 async def _from_elsewhere(cluster: Cluster, book: Any) -> None:

@@ -28,8 +28,6 @@ COUNTED = {
     "a locked row was set aside": "commits_busy",
     "a timer that was not due yet was set aside": "commits_early",
     "an end had to read first": "commits_read_first",
-    "a call was heard before it was stored": "calls_brought",
-    "such a call was turned away": "calls_turned_away",
     "a batch was sent again": "commits_resent",
     "a duplicate start was answered exists": "starts_existing",
     "a lapsed lease was taken over": "takeovers",

@@ -10,6 +10,7 @@ import pytest_asyncio
 from perdure.store.base import Store
 from perdure.testing.clock import Time
 from perdure.testing.conformance.beating import Beating
+from perdure.testing.conformance.bringing import Bringing
 from perdure.testing.conformance.claiming import Claiming
 from perdure.testing.conformance.committing import Committing
 from perdure.testing.conformance.damaged import Damaged
@@ -51,6 +52,7 @@ class StoreConformance(
     Seizing,
     Committing,
     Outward,
+    Bringing,
     Fencing,
     Beating,
     Sweeping,
