@@ -7,34 +7,25 @@ process is let go, since its code has heard what never came, and the call is *tu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING
 
 from perdure.errors import BadRecord, StoreError
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
 from perdure.kernel.message import Message, OnBrought, Written
+from perdure.runtime.holder import Holder
 from perdure.runtime.process_cache import only_waits
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
-    from perdure.runtime.scheduler import Scheduler
 
 CROWDED_SECONDS = 1.0
 """A process to which others have sent a message this recently is brought none: theirs may come first again."""
 
 
-class Brought(NamedTuple):
-    """A letter that a process has heard and that is not stored; ``written`` is told once it is, or must be sent."""
-
-    letter: Message
-    written: OnBrought
-
-
 class Bringing:
     """Brings letters to the processes of one scheduler."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Holder) -> None:
         self._scheduler = scheduler
         self._crowded: dict[bytes, float] = {}
 
@@ -44,9 +35,8 @@ class Bringing:
         instance = scheduler.instances.get(message.process)
         if instance is None or not self._may(instance, message.name):
             return False
-        letter = replace(message, number=instance.inbox.heard + 1, at=scheduler.time.now())
-        instance.inbox.brought = Brought(letter, written)
-        scheduler.telemetry.counters["calls_brought"] += 1
+        letter = instance.inbox.bring(message, scheduler.parts.time.now(), written)
+        scheduler.parts.telemetry.counters["calls_brought"] += 1
         scheduler.heard(instance, (letter,))
         return True
 
@@ -64,14 +54,14 @@ class Bringing:
         until = self._crowded.get(instance.process.id)
         if until is None:
             return True
-        if until > scheduler.time.monotonic():
+        if until > scheduler.parts.time.monotonic():
             return False
         del self._crowded[instance.process.id]
         return True
 
     def crowded(self, process: bytes) -> None:
         """Others send messages to this process."""
-        now = self._scheduler.time.monotonic()
+        now = self._scheduler.parts.time.monotonic()
         if len(self._crowded) >= 1000:
             self._crowded = {id: until for id, until in self._crowded.items() if until > now}
         self._crowded[process] = now + CROWDED_SECONDS
@@ -81,8 +71,7 @@ class Bringing:
 
         If it was not written because of what it brings, the process goes on at once, without it.
         """
-        brought, instance.inbox.brought = instance.inbox.brought, None
-        assert brought is not None
+        brought = instance.inbox.brought_in()
         if isinstance(answer, CommitAnswer) and answer.verdict is APPLIED:
             brought.written(Written(brought.letter.number, commit.events))
             return False
@@ -94,6 +83,6 @@ class Bringing:
         if late and not instance.gone:
             instance.unwritten()
             self._scheduler.release(instance)
-        self._scheduler.telemetry.count("calls_turned_away")
+        self._scheduler.parts.telemetry.count("calls_turned_away")
         brought.written(None)
         return late

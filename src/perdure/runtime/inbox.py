@@ -8,24 +8,32 @@ commit; it is read again, some of one name at a time, when the code waits for th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from perdure import limits
 from perdure.clock import microseconds
 from perdure.kernel import integrity
 from perdure.kernel.command import sooner
-from perdure.kernel.message import LettersWanted, Message, MessageType
+from perdure.kernel.message import LettersWanted, Message, MessageType, OnBrought
 from perdure.runtime.open_steps import NOTHING
 
 if TYPE_CHECKING:
     from perdure.kernel.process import Process
-    from perdure.runtime.bringing import Brought
     from perdure.turns.mailbox import Mailbox
 
 FoundLetters: TypeAlias = tuple[Sequence[LettersWanted], Sequence[Message]]
 """Which letters that wait in the store were asked for, and those found."""
 
 NONE: FoundLetters = ((), ())
+
+
+class Brought(NamedTuple):
+    """A letter that a process has heard and that is not stored; ``written`` is told once it is, or must be sent."""
+
+    letter: Message
+    written: OnBrought
 
 
 class Inbox:
@@ -81,6 +89,17 @@ class Inbox:
                     raise integrity.gap(process, self.heard, message)
                 self.heard = message.number
                 yield message
+
+    def bring(self, message: Message, at: int, written: OnBrought) -> Message:
+        """A letter is heard before it is stored; return it with its number."""
+        self.brought = Brought(replace(message, number=self.heard + 1, at=at), written)
+        return self.brought.letter
+
+    def brought_in(self) -> Brought:
+        """The commit that was to bring a letter was answered, or there will be none."""
+        brought, self.brought = self.brought, None
+        assert brought is not None
+        return brought
 
     def read(self) -> int:
         """The messages for which the process waited have been read; return how many were expected."""

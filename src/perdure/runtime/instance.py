@@ -249,10 +249,8 @@ class Instance:
         If it is not to ``evict``, the code stays in memory: until it is claimed again, nothing that comes in counts.
         """
         self.gone = True
-        brought = self.inbox.brought
-        if brought is not None and self.commit is None:
-            self.inbox.brought = None
-            brought.written(None)
+        if self.inbox.brought is not None and self.commit is None:
+            self.inbox.brought_in().written(None)
         if not evict:
             return
         if self.steps.in_flight or self.steps.retries:

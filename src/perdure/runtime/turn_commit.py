@@ -73,7 +73,7 @@ def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward:
     )
     if shows:
         commit = published.told(commit, instance.process)
-    if inbox.brought is not None:
+    if commit.consumed and inbox.brought is not None:
         commit = replace(commit, brings=inbox.brought.letter)
     if shown is not None and commit.after.progress is shown:
         commit = replace(commit, progress_kept=True)

@@ -27,13 +27,19 @@ def commit_at_once(transaction: Transaction, commits: Sequence[Commit]) -> list[
     batch = _Batch(transaction)
     fitting = CommitAnswer(Verdict.APPLIED, 0, now)
     answers: list[CommitAnswer] = []
+    brings = False
     for commit in commits:
         if commit.not_before > now:
             raise Collision
         seen = commit.after.seen
-        batch.add(commit, seen if commit.brings is None else seen - 1)
-        answers.append(CommitAnswer(Verdict.APPLIED, seen, now) if seen else fitting)
-    if _known_keys(transaction, commits):
+        if seen:
+            brings = brings or commit.brings is not None
+            batch.add(commit, seen if commit.brings is None else seen - 1)
+            answers.append(CommitAnswer(Verdict.APPLIED, seen, now))
+        else:
+            batch.add(commit, 0)
+            answers.append(fitting)
+    if brings and _known_keys(transaction, commits):
         raise Collision
     batch.write()
     return answers
