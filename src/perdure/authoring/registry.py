@@ -196,7 +196,8 @@ class Registry:
 
     def check_letter(self, kind: str, name: str) -> None:
         """Raise InvalidInput if every class known here for the machines of that kind lacks a method of that name."""
-        if kind not in self.kinds or self.kinds[kind].machine is None:
+        newest = self.kinds.get(kind)
+        if newest is None or newest.machine is None or name in newest.machine.letters:
             return
         machines = [one.machine for one in self.versions.values() if one.name == kind]
         letters = [] if None in machines else [letter for one in machines for letter in one.letters]

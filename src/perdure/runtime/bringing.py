@@ -35,9 +35,10 @@ class Bringing:
         instance = scheduler.instances.get(message.process)
         if instance is None or not self._may(instance, message.name):
             return False
-        letter = instance.inbox.bring(message, scheduler.parts.time.now(), written)
-        scheduler.parts.telemetry.counters["calls_brought"] += 1
-        scheduler.heard(instance, (letter,))
+        counters = scheduler.parts.telemetry.counters
+        counters["calls_brought"] += 1
+        counters["messages"] += instance.hear((instance.inbox.bring(message, written),))
+        scheduler.feed(instance)
         return True
 
     def _may(self, instance: Instance, name: str) -> bool:

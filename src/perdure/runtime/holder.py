@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from perdure.kernel.commit import Commit
-    from perdure.kernel.message import Message
     from perdure.runtime.events import WorkerEvents
     from perdure.runtime.instance import Instance
     from perdure.runtime.parts import WorkerParts
@@ -29,9 +26,6 @@ class Holder(Protocol):
 
     def feed(self, instance: Instance, /) -> None:
         """Have the next turn of a process run soon."""
-
-    def heard(self, instance: Instance, messages: Sequence[Message], /) -> None:
-        """Messages have come for a process: its next turn hears them."""
 
     def applied(self, instance: Instance, commit: Commit, inbox: int) -> None:
         """A commit was written."""

@@ -90,9 +90,9 @@ class Inbox:
                 self.heard = message.number
                 yield message
 
-    def bring(self, message: Message, at: int, written: OnBrought) -> Message:
-        """A letter is heard before it is stored; return it with its number."""
-        self.brought = Brought(replace(message, number=self.heard + 1, at=at), written)
+    def bring(self, message: Message, written: OnBrought) -> Message:
+        """A letter is heard before it is stored; return it with its number. The store will say when it came."""
+        self.brought = Brought(replace(message, number=self.heard + 1), written)
         return self.brought.letter
 
     def brought_in(self) -> Brought:
