@@ -23,8 +23,8 @@ from tests.cut import trade
 from tests.cut.proxy import Cut, Proxy
 from tests.kill.harness import laws_hold
 
-BATCHES = ("start", "start_telling", "send", "commit", "commit_outward")
-ALONE = ("send_alone", "commit_alone", "commit_outward_alone")
+BATCHES = ("start", "start_telling", "send", "commit", "commit_outward", "commit_bringing")
+ALONE = ("send_alone", "commit_alone", "commit_outward_alone", "commit_bringing_alone")
 CLAIMS = ("claim", "claim_queued", "claim_among")
 WRITES = frozenset((*BATCHES, *ALONE, *CLAIMS))
 APPLIED, ABSENT, SPLIT = "applied", "absent", "partly"

@@ -66,5 +66,5 @@ def _repeated(row: Process, history: Sequence[Event], commit: Commit) -> int:
     done = EventType.STEP_COMPLETED
     if commit.after.run == row.run:
         return 0
-    kept = sum(event.type in (done, EventType.RESULT_KEPT) for event in commit.events)
-    return max(0, sum(event.type is done for event in history) - kept)
+    kept = [event.type for event in commit.events if event.type in (done, EventType.RESULT_KEPT)]
+    return max(0, [event.type for event in history].count(done) - len(kept))

@@ -34,12 +34,9 @@ def undoes(place: str) -> str | None:
 def owed(history: Iterable[Event]) -> list[str]:
     """The steps that were asked for, whose undo is known and has not run, the last one first."""
     left: dict[tuple[str, str], str] = {}
-    for event in history:
-        step = undoes(event.place)
-        if step is None:
-            continue
+    for event in _of_undos(history):
         if event.type is EventType.UNDO_OWED:
-            left[event.name, event.place] = step
+            left[event.name, event.place] = event.place.removeprefix(_MARK)
         elif event.type is EventType.STEP_COMPLETED:
             left.pop((event.name, event.place), None)
     return list(reversed(left.values()))
@@ -47,8 +44,12 @@ def owed(history: Iterable[Event]) -> list[str]:
 
 def undone(history: Iterable[Event]) -> list[str]:
     """The steps that were undone, in that order."""
-    places = (event.place for event in history if event.type is EventType.STEP_COMPLETED)
-    return [step for place in places if (step := undoes(place)) is not None]
+    done = [event for event in _of_undos(history) if event.type is EventType.STEP_COMPLETED]
+    return [event.place.removeprefix(_MARK) for event in done]
+
+
+def _of_undos(history: Iterable[Event]) -> list[Event]:
+    return [event for event in history if event.place.startswith(_MARK)]
 
 
 def listed(steps: Sequence[str]) -> tuple[str, ...]:

@@ -60,6 +60,8 @@ async def test_every_function_that_waits_for_locks_has_a_limit(postgres: Postgre
     assert {row[0] for row in rows} >= {
         "start",
         "commit",
+        "commit_bringing",
+        "commit_bringing_alone",
         "send_within",
         "send_alone_within",
         "tell_within",

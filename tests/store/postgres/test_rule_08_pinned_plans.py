@@ -7,6 +7,7 @@ import pytest
 from perdure.kernel.commit import Commit, Start, Verdict
 from perdure.kernel.process import Process
 from perdure.testing.conformance import Trial
+from perdure.testing.conformance.bringing import bringing
 from perdure.testing.conformance.trial import LEASE, finished, going_on, released
 from tests.store.ground_postgres import TRUNCATE, PostgresGround
 
@@ -32,7 +33,7 @@ async def counters(ground: PostgresGround) -> tuple[float, float, float]:
 
 
 async def work(trial: Trial, batches: int, size: int) -> None:
-    """The whole life of ``size`` processes in each batch: with messages, beats, a release, a claim, an end."""
+    """The whole life of ``size`` processes in each batch: with messages sent and brought, beats, a release, a claim, an end."""
     worker = await trial.worker()
     for _ in range(batches):
         starts = [
@@ -42,10 +43,11 @@ async def work(trial: Trial, batches: int, size: int) -> None:
         rows = [start.process for start in starts]
         await trial.store.send([trial.signal(row.id, key="approval") for row in rows])
         rows = await applied(trial, [going_on(row, seen=1, consumed=((1, 1),)) for row in rows])
+        rows = await applied(trial, [bringing(trial, row, key="bill") for row in rows])
         await trial.beat(worker, *rows)
         await applied(trial, [released(row, 0) for row in rows])
         claimed = (await trial.claim(worker, limit=size)).claimed
-        assert {(len(one.events), len(one.messages)) for one in claimed} == {(2, 0)}
+        assert {(len(one.events), len(one.messages)) for one in claimed} == {(3, 1)}
         await applied(trial, [finished(one.process) for one in claimed])
 
 
@@ -97,6 +99,8 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "start",
             "commit",
             "commit_alone",
+            "commit_bringing",
+            "commit_bringing_alone",
             "commit_outward_alone",
             "send_within",
             "send_alone_within",
@@ -110,7 +114,7 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "prune",
         ],
     )
-    assert len(functions) == 14
+    assert len(functions) == 16
     for name, settings in functions:
         assert all(f"{setting}=" in settings for setting in names), name
     async with postgres.outside.transaction():

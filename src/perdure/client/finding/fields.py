@@ -45,7 +45,7 @@ class Candidate:
 
     @cached_property
     def cause(self) -> Cause | None:
-        """What that failure is filed under."""
+        """What that failure is filed under; to leave out what varies costs more than all else that is looked at."""
         return None if self.failure is None else cause_of(self.row, self.failure)
 
     @cached_property
@@ -65,8 +65,8 @@ class Candidate:
     @cached_property
     def steps(self) -> str:
         """The step that failed; of a process that runs, the steps under way."""
-        if self.cause is not None:
-            return self.cause.step
+        if self.failure is not None:
+            return self.failure.origin[0]
         try:
             return ", ".join(steps_under_way(self.row))
         except PerdureError:
@@ -195,7 +195,7 @@ _ALL = (
     Field("key", "its key", lambda one: None if one.row.key is None else str(one.row.key), _text),
     Field("status", "running, held, broken, completed, failed, cancelled", lambda one: one.row.status.value, _status),
     Field("error", "the class of the error that it has failed or is broken by",
-          lambda one: None if one.cause is None else one.cause.type, _text),
+          _of_failure(lambda failure: failure.origin[1]), _text),
     Field("message", "the text of that error", _of_failure(lambda failure: failure.message), _text),
     Field("step", "the step that failed; else the steps that run", lambda one: one.steps or None, _text),
     Field("fingerprint", "the fingerprint that `perdure failures` shows",

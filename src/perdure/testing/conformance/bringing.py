@@ -129,7 +129,7 @@ class Bringing:
 
 def bringing(trial: Trial, row: Process, *, name: str = "approval", lease: int | None = None, **fields: Any) -> Commit:
     """The commit of a turn that has received a letter which was never sent; ``fields`` of the letter, or of the row."""
-    number, event = row.inbox + 1, row.events + 1
+    number, event = row.seen + 1, row.events + 1
     letter = {key: fields.pop(key) for key in ("payload", "key", "sender") if key in fields}
     received = Event(event, row.version + 1, EventType.MESSAGE_RECEIVED, row.created_at, "", name, message=number)
     own = {} if lease is None else {"lease": lease}
