@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from perdure import Retry, limits, machine, step, workflow
+from perdure import Retry, machine, step, workflow
 from perdure.errors import PerdureError
 from perdure.testing.simulator import Cluster
 from perdure.testing.simulator.violation import Violation
-from tests.simulator.core_callers import Office, lets_go_on, weather
+from tests.simulator.core_callers import Office, folding, lets_go_on, weather
 from tests.simulator.misfortune import dismissed, result_of
 
 PATIENCE = 150
@@ -105,12 +105,8 @@ async def teller(list: str, name: str, pauses: list[float]) -> int:
 
 async def lists(cluster: Cluster) -> None:
     """Some lists, told by few at a time; at the end each text stands at most once, and where it was answered."""
-    before = limits.FOLDED_TURNS, limits.FOLDED_RECORDS
-    limits.FOLDED_TURNS, limits.FOLDED_RECORDS = cluster.pick(((200, 1_000), (4, 1_000), (15, 10)))
-    try:
+    with folding(cluster):
         await _told(cluster)
-    finally:
-        limits.FOLDED_TURNS, limits.FOLDED_RECORDS = before
 
 
 async def _told(cluster: Cluster) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -68,14 +70,21 @@ async def writer(book: str, name: str, calls: int, seconds: float, together: boo
     return list(await asyncio.gather(*asks)) if together else [await one for one in asks]
 
 
-async def offices(cluster: Cluster) -> None:
-    """Some books, some writers of each; at the end each name stands once, where its writer was told that it stands."""
+@contextmanager
+def folding(cluster: Cluster) -> Iterator[None]:
+    """Histories of machines fold early in some histories, by turns or by methods."""
     before = limits.FOLDED_TURNS, limits.FOLDED_RECORDS
     limits.FOLDED_TURNS, limits.FOLDED_RECORDS = cluster.pick(((200, 1_000), (4, 1_000), (15, 10)))
     try:
-        await _written(cluster)
+        yield
     finally:
         limits.FOLDED_TURNS, limits.FOLDED_RECORDS = before
+
+
+async def offices(cluster: Cluster) -> None:
+    """Some books, some writers of each; at the end each name stands once, where its writer was told that it stands."""
+    with folding(cluster):
+        await _written(cluster)
 
 
 async def _written(cluster: Cluster) -> None:

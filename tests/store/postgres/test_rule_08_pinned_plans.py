@@ -33,7 +33,7 @@ async def counters(ground: PostgresGround) -> tuple[float, float, float]:
 
 
 async def work(trial: Trial, batches: int, size: int) -> None:
-    """The whole life of ``size`` processes in each batch: with messages sent and brought, beats, a release, a claim, an end."""
+    """The whole life of ``size`` processes in each batch: with messages sent and brought, beats, a claim, an end."""
     worker = await trial.worker()
     for _ in range(batches):
         starts = [
