@@ -77,6 +77,51 @@ async def test_where_another_message_came_first_the_call_is_sent_and_both_are_an
     assert (before[0] + 1, before[1] + 1) == counted(engine)  # and while others send to it, none is brought to it
 
 
+async def test_what_is_sent_from_here_after_a_call_that_was_brought_waits_for_it(opened: Open) -> None:
+    engine, store = await opened(work=True)
+    ann, bob = await held(engine), await held(engine)
+    written = store.before = Gate("commit")
+    other = asyncio.create_task(bob.call(Account.deposit, 1))  # the committer writes this, and then what was sent
+    await asyncio.wait_for(written.reached.wait(), LIMIT)
+    call = asyncio.create_task(ann.call(Account.deposit, 10))
+    await asyncio.sleep(0)
+    note = asyncio.create_task(ann.signal(Account.note, "later"))
+    await asyncio.sleep(0)
+    written.open.set()
+    await asyncio.wait_for(asyncio.gather(other, call, note), LIMIT)
+    assert (await ann.call(Account.history))[2:] == ["+10", "later"]
+    assert counted(engine)[1] == 0
+
+
+async def test_no_call_is_brought_while_another_message_from_here_is_on_its_way(opened: Open) -> None:
+    engine, store = await opened(work=True)
+    ann = await held(engine)
+    brought = counted(engine)[0]
+    on_its_way = store.before = Gate("send")
+    note = asyncio.create_task(ann.signal(Account.note, "first"))
+    await asyncio.wait_for(on_its_way.reached.wait(), LIMIT)
+    call = asyncio.create_task(ann.call(Account.deposit, 10))
+    await asyncio.sleep(0)
+    assert counted(engine) == (brought, 0)
+    on_its_way.open.set()
+    await asyncio.wait_for(asyncio.gather(note, call), LIMIT)
+    assert (await ann.call(Account.history))[2:] == ["first", "+10"]
+
+
+async def test_many_callers_of_one_machine_are_never_in_each_other_s_way(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await held(engine)
+    left = iter(range(300))
+
+    async def caller() -> None:
+        for _ in left:
+            await ann.call(Account.deposit, 1)
+
+    await asyncio.gather(*(caller() for _ in range(30)))
+    assert await ann.call(Account.deposit, 1) == 303
+    assert counted(engine)[1] == 0
+
+
 async def test_a_call_under_a_key_that_was_used_gets_the_first_answer(opened: Open) -> None:
     engine, _ = await opened(work=True)
     ann = await held(engine)

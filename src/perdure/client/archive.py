@@ -274,6 +274,6 @@ class _Importer:
             rows = await self._client.store.search(Search(ids=children, limit=len(children)))
             answers = [answer for row in rows if row.parent == parent for answer in child.answer(row)]
             # If we die here the answer is sent again by the next import: it is known by the child's id.
-            await asyncio.gather(*(self._client.parts.sent(answer) for answer in answers))
+            await asyncio.gather(*(self._client.parts.outgoing.sent(answer) for answer in answers))
             if len(rows) < len(children):
                 self.outcome.waiting.append(id_text(parent))

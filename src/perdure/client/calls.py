@@ -100,7 +100,7 @@ class Calls(Reference):
     async def _asked(self, message: Message, patience: float | None) -> Event:
         """Send a question and wait for its answer; if our own worker holds the process, that may hear it unsent."""
         parts, id, name = self._parts, self.id_bytes, message.name
-        brought = parts.bring(message)
+        brought = parts.outgoing.bring(message)
         written: Written | SendAnswer | None = None
         if brought is not None:
             began = asyncio.get_running_loop().time()
@@ -117,7 +117,7 @@ class Calls(Reference):
         try:
             if isinstance(written, Written):
                 return await self._answer(call, True, hint, patience)
-            sent = written or await parts.sent(message)
+            sent = written or await parts.outgoing.sent(message)
             validation.check_sent(sent)
             fresh = brought is None and sent.verdict is DELIVERED
             return await self._answer(call_text(name, sent.number), fresh, hint, patience)

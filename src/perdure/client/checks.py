@@ -267,7 +267,7 @@ class Checks:
         await keep(self._client.store, page, checks, order.now)
         if not plan.fix or not page.findings:
             return ()
-        fixed = await fix(page, order, FixWriter(self._commit, self._client.parts.sent))
+        fixed = await fix(page, order, FixWriter(self._commit, self._client.parts.outgoing.sent))
         if fixed:
             await keep(self._client.store, Examined(), checks, order.now, fixed=fixed, by=plan.who or "perdure")
         return [one.law for one in fixed]

@@ -19,6 +19,7 @@ from perdure.client.explaining.verbs import Explaining
 from perdure.client.groups import Groups
 from perdure.client.handle import Handle
 from perdure.client.local_worker import LocalWorker, NoWorker
+from perdure.client.outgoing import Outgoing
 from perdure.client.parts import ClientParts, Doors, StartTracer
 from perdure.client.results import Results
 from perdure.client.validation import ProcessId
@@ -75,7 +76,10 @@ class Client(Explaining, Groups):
         self.results = Results(store, machine, doors.outage, answers)
         self.local: LocalWorker = local or NoWorker()
         self.tracer: StartTracer | None = None
-        self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local, registry)
+        outgoing = Outgoing(doors, self.local)
+        self.parts = ClientParts(
+            store, doors, machine, self.results, Followers(store), answers, self.local, registry, outgoing
+        )
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -210,7 +214,7 @@ class Client(Explaining, Groups):
 
     async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
         """Send the first signal of a start to the process that has the key already; nothing else is written then."""
-        answer = await self.parts.sent(replace(message, process=handle.id_bytes))
+        answer = await self.parts.outgoing.sent(replace(message, process=handle.id_bytes))
         validation.check_room(answer)
         return answer.verdict
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perdure.authoring.library import with_library_kind
@@ -13,9 +11,9 @@ from perdure.client import validation
 from perdure.client.local_worker import LocalWorker
 from perdure.clock import Computer
 from perdure.errors import ProcessNotFound
-from perdure.futures import OnAnswer, to_future
+from perdure.futures import OnAnswer
 from perdure.kernel.commit import Commit, Start
-from perdure.kernel.message import LETTERS, Message, MessageType, SendAnswer, SendVerdict, Written
+from perdure.kernel.message import LETTERS, Message, MessageType, SendAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.loop import Outage
@@ -25,6 +23,7 @@ from perdure.telemetry import Telemetry
 if TYPE_CHECKING:
     from perdure.authoring.registry import Registry
     from perdure.client.answers import Answers
+    from perdure.client.outgoing import Outgoing
     from perdure.client.results import Results
     from perdure.client.values import Followers
 
@@ -64,29 +63,7 @@ class ClientParts:
     answers: Answers
     local: LocalWorker
     registry: Registry
-
-    def sent(self, message: Message) -> asyncio.Future[SendAnswer]:
-        """Send a message; our own worker hears of it before the future has the answer."""
-        future: asyncio.Future[SendAnswer] = asyncio.get_running_loop().create_future()
-        self._send(message, future)
-        return future
-
-    def _send(self, message: Message, future: asyncio.Future[SendAnswer]) -> None:
-        self.doors.send(message, partial(_sent, self.local, message, to_future(future)))
-
-    def bring(self, message: Message) -> asyncio.Future[Written | SendAnswer] | None:
-        """Have a call heard at once, if our own worker holds the process; None if it must be sent.
-
-        The future tells what was written with it; or how it was sent, if it had to be after all.
-        """
-        future: asyncio.Future[Written | SendAnswer] = asyncio.get_running_loop().create_future()
-        return future if self.local.bring(message, partial(self._brought, message, future)) else None
-
-    def _brought(self, message: Message, future: asyncio.Future[Any], written: Written | None) -> None:
-        if written is None:
-            self._send(message, future)
-        elif not future.done():
-            future.set_result(written)
+    outgoing: Outgoing
 
     async def row(self, id: bytes) -> Process:
         """Read the stored row of a process; raises ProcessNotFound."""
@@ -103,15 +80,6 @@ class ClientParts:
         the two would wake no waiter.
         """
         return await self.results.wait(id, here=self.local.holds(id))
-
-
-_NOT_SENT = frozenset({SendVerdict.NOT_FOUND, SendVerdict.FULL})
-
-
-def _sent(local: LocalWorker, message: Message, answered: OnAnswer, answer: Any) -> None:
-    if isinstance(answer, SendAnswer) and answer.verdict not in _NOT_SENT:
-        local.sent(message, answer)
-    answered(answer)
 
 
 class Reference:
@@ -133,7 +101,7 @@ class Reference:
         self, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
     ) -> SendAnswer:
         """Send the process a message; raises ProcessNotFound, InboxFull, InvalidInput."""
-        answer = await self._parts.sent(self._message(type, name, raw, key, sender))
+        answer = await self._parts.outgoing.sent(self._message(type, name, raw, key, sender))
         validation.check_sent(answer)
         return answer
 

@@ -65,7 +65,7 @@ class SingleOrder(Handle[Any]):
             raise Tried(Judged())
         id = blake2b(sender.origin.encode(), digest_size=16, key=row.id, person=b"operation").digest()
         raw = sender.encode()
-        answer = await self._parts.sent(Message(id, row.id, MessageType.CANCEL, "cancel", raw, sender=raw))
+        answer = await self._parts.outgoing.sent(Message(id, row.id, MessageType.CANCEL, "cancel", raw, sender=raw))
         validation.check_sent(answer)
         if answer.verdict is SendVerdict.FINISHED:
             raise IllegalMove("it has ended meanwhile")

@@ -140,7 +140,7 @@ SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan
 #variable_conflict use_column
 BEGIN
     PERFORM FROM perdure.process p
-    WHERE p.id = one.id AND p.token = one.token AND p.version = one.version AND p.inbox = received.number - 1
+    WHERE p.id = one.id AND p.inbox = received.number - 1 AND p.token = one.token AND p.version = one.version
     FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND OR EXISTS (
         SELECT FROM perdure.message m
