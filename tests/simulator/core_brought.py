@@ -16,6 +16,9 @@ PATIENCE = 150
 """So many seconds must suffice for an answer, in any weather."""
 
 
+BEAT = 0.1
+
+
 class Asked:
     """What was asked of each list in this history, and under which number it was answered."""
 
@@ -66,6 +69,11 @@ class List(machine.Machine):
         return self.texts
 
 
+async def on_the_beat() -> None:
+    """Wait for the next tenth of a second: whoever does so calls at the same moment."""
+    await asyncio.sleep(BEAT - Office.cluster.loop.now % BEAT)
+
+
 async def added(list: Any, text: str, *, slowly: bool, keyed: bool) -> None:
     """Ask once: an answer comes, or an error; without a key the caller waits as long as it takes."""
     Asked.texts.setdefault(list.id, set()).add(text)
@@ -94,6 +102,8 @@ async def told(list: str, name: str, pauses: list[float]) -> int:
         text = f"{name}/{attempt}/{n}"
         await added(Office.engine().process(list), text, slowly=n % 5 == 4, keyed=n % 3 == 2)
         await asyncio.sleep(pause)
+        if n % 2:
+            await on_the_beat()
     return attempt
 
 
@@ -139,8 +149,9 @@ async def _told(cluster: Cluster) -> None:
 
 async def _from_elsewhere(cluster: Cluster, book: Any) -> None:
     """Somebody whose engine does not hold the list adds to it now and then."""
-    for n in range(cluster.pick((0, 3, 10))):
-        await asyncio.sleep(cluster.pick((0.7, 0.11, 3.0)))
+    for n in range(cluster.pick((5, 0, 15))):
+        await asyncio.sleep(cluster.pick((1.1, 0.3, 3.0)))
+        await on_the_beat()
         if cluster.draw(2):
             await added(book, f"client/{n}", slowly=n % 4 == 3, keyed=n % 2 == 1)
         else:
