@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CROWDED_SECONDS = 1.0
 """A process to which others have sent a message this recently is brought none: theirs may come first again."""
+CROWDED = 1_000
+"""Of so many such processes those whose time is over are forgotten."""
 
 
 class Bringing:
@@ -63,7 +65,7 @@ class Bringing:
     def crowded(self, process: bytes) -> None:
         """Others send messages to this process."""
         now = self._scheduler.parts.time.monotonic()
-        if len(self._crowded) >= 1000:
+        if len(self._crowded) >= CROWDED:
             self._crowded = {id: until for id, until in self._crowded.items() if until > now}
         self._crowded[process] = now + CROWDED_SECONDS
 
