@@ -109,6 +109,8 @@ async def test_it_is_paused_resumed_and_aborted(opened: Open, monkeypatch: pytes
     await operation.abort("enough")
     outcome = await operation.result(LIMIT)
     assert (outcome.phase, outcome.stopped, outcome.done) == ("aborted", "enough", 2)
+    for one in await engine.list(where="kind = payment and status = running"):  # an aborted one waits for nobody
+        await engine.process(one.id).result(LIMIT)
     assert await statuses(engine) == {"completed": 2, "failed": 3}
     with pytest.raises((IllegalMove, CallRefused, CallUnanswered)):
         await operation.pause()
