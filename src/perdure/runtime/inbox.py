@@ -48,17 +48,8 @@ class Inbox:
     """
 
     __slots__ = (
-        "brought",
-        "called_at",
-        "consumed",
-        "fetching",
-        "heard",
-        "patience",
-        "seen",
-        "unheard",
-        "until",
-        "void",
-    )
+        "brought", "called_at", "consumed", "fetching", "heard", "patience", "seen", "unheard", "until", "void",
+    )  # fmt: skip
 
     def __init__(self, seen: int) -> None:
         self.heard = seen
