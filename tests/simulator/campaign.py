@@ -47,6 +47,7 @@ APART = (
     "core_queues:limited_queue",
     "core_queues:one_till",
     "core_restore:restoring",
+    "core_revivals:errands",
     "core_schedules:almanac",
     "core_suspects:guilty_among_many",
     "core_sweeps:crowds",
