@@ -8,7 +8,7 @@ import pytest
 
 from perdure.client.finding.fields import FIELDS, Candidate
 from perdure.client.finding.finder import narrowed
-from perdure.client.finding.grammar import DEPTH, parsed
+from perdure.client.finding.grammar import DEPTH, Compared, Either, Every, Not, Query, parsed
 from perdure.clock import SECOND
 from perdure.errors import InvalidInput, StepError
 from perdure.kernel.failure import Failure
@@ -168,4 +168,32 @@ DAY = 1_764_028_800 * SECOND  # 2025-11-25
     ],
 )
 def test_a_query_is_narrowed_in_the_database_by_what_everything_that_fits_shares(query: str, search: Search) -> None:
-    assert narrowed(Search(), parsed(query)) == search
+    assert narrowed(Search(), parsed(query))[0] == search
+
+
+@pytest.mark.parametrize(
+    ("query", "rest"),
+    [
+        ("kind = sale and status in (failed, broken)", ""),
+        ("status = failed and kind = sale and error = Refused", "error = Refused"),
+        ("kind = sale and kind = loan and status != failed", "kind = loan and status != failed"),
+        ("kind = s* and status = fail*", "kind = s* and status = fail*"),
+        ("kind in (sale, loan) and not status = failed", "kind in (sale, loan) and not status = failed"),
+        ("kind = sale or status = failed", "kind = sale or status = failed"),
+        ("key = A-1 and key = A-* and created > 2025-11-25", "key = A-1 and key = A-* and created > 2025-11-25"),
+    ],
+)
+def test_only_what_the_database_has_answered_exactly_is_not_asked_of_each_row(query: str, rest: str) -> None:
+    assert told(narrowed(Search(), parsed(query))[1]) == told(parsed(rest))
+
+
+def told(query: Query) -> str:
+    """A query in words again."""
+    match query:
+        case Every(parts) | Either(parts):
+            return f"{type(query).__name__}({', '.join(map(told, parts))})"
+        case Not(part):
+            return f"not {told(part)}"
+        case Compared(field, operator, values):
+            return f"{field.name} {operator} {' '.join(values)}"
+    return query.field.name

@@ -10,7 +10,7 @@ import pytest
 from perdure import Engine, ProcessFailed, Search
 from perdure.authoring.operation import machine, plan
 from perdure.authoring.operation.plan import CHANGED, OperationPlan, Window
-from perdure.client import past_orders, portion
+from perdure.client import past_orders, portion, read_ahead
 from perdure.errors import StoreUnavailable
 from perdure.kernel.event import EventType
 from perdure.store.base import Search as Rows
@@ -41,6 +41,11 @@ async def ids_of(engine: Engine) -> list[str]:
 
 def called(store: FaultyStore) -> Counter[str]:
     return Counter(name for name, _ in store.calls)
+
+
+def pages(store: FaultyStore) -> int:
+    """How many pages of processes were read, other than those of operations that may go first."""
+    return sum(name == "search" and rows.kind != machine.KIND for name, rows in store.calls)
 
 
 async def retried(engine: Engine) -> int:
@@ -116,6 +121,41 @@ async def test_a_portion_is_not_read_again_by_the_worker_that_has_selected_it(op
     assert (await engine.operations.carry_out(RETRY, "one", window, chosen.processes)).done == 5
     assert called(store)["search"] == 1, "a portion that is done again is looked at anew"
     assert await retried(engine) == 5
+
+
+async def test_what_comes_behind_a_portion_is_read_while_it_is_commanded(opened: Open) -> None:
+    engine, store = await failed(opened, 6)
+    every, window = await ids_of(engine), Window(await engine.store.now())
+    first = await engine.operations.select(RETRY, "one", window, None, 3)
+    await engine.operations.carry_out(RETRY, "one", window, first.processes)
+    await engine.process(every[4]).retry(who="bob")
+    store.calls.clear()
+    second = await engine.operations.select(RETRY, "one", window, first.before, 3)
+    assert (second.processes, pages(store)) == (every[3:], 0)
+    carried = await engine.operations.carry_out(RETRY, "one", window, second.processes)
+    assert (carried.done, carried.left_out) == (2, {CHANGED: 1})
+    assert await retried(engine) == 6, "and the command of bob is the only one that this process has"
+
+
+@pytest.mark.parametrize("why", ["old", "another operation", "another place", "not read"])
+async def test_what_was_read_ahead_serves_no_other_portion_and_not_a_later_time(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    engine, store = await failed(opened, 6)
+    every, window = await ids_of(engine), Window(await engine.store.now())
+    first = await engine.operations.select(RETRY, "one", window, None, 3)
+    outage = Outage("search").upon(store)
+    outage.away = why == "not read"
+    assert (await engine.operations.carry_out(RETRY, "one", window, first.processes)).done == 3
+    outage.away = False
+    monkeypatch.setattr(read_ahead, "FRESH_SECONDS", 0.0 if why == "old" else 3600.0)
+    plan = OperationPlan("retry", "kind = intake") if why == "another operation" else RETRY
+    operation = "two" if why == "another operation" else "one"
+    before = every[4] if why == "another place" else first.before
+    store.calls.clear()
+    chosen = await engine.operations.select(plan, operation, window, before, 3)
+    assert pages(store) == 1
+    assert chosen.processes == {"another operation": [], "another place": every[5:]}.get(why, every[3:])
 
 
 async def test_a_portion_that_was_cut_off_is_counted_as_it_was_done(opened: Open) -> None:

@@ -23,6 +23,7 @@ from perdure.client.operation_row import outcome_of, plan_of
 from perdure.client.operation_verb import asks_for_hosts, ends, origin_of
 from perdure.client.past_orders import at_rest, commanded
 from perdure.client.portion import OperationPortion, rows_of
+from perdure.client.read_ahead import ReadAhead
 from perdure.client.unserved import hosted_now
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes, id_text
@@ -44,6 +45,7 @@ class OperationOrders:
         self._client = client
         self._read: dict[bytes, Process] = {}
         """The rows of the portion that was selected last: if the same worker commands them, they are not read again."""
+        self._ahead = ReadAhead(client.parts.machine.monotonic)
 
     async def planned(self, plan: OperationPlan, window: Window) -> int:
         """How many processes fit the plan and have changed in this window."""
@@ -64,15 +66,21 @@ class OperationOrders:
         if plan.undoes:
             return await anext(self._undone(plan, before), Selected([], None))
         found: builtins.list[str] = []
-        finder = self._finder(plan, before)
+        finder = self._ahead.take(operation, before) or self._finder(plan, before)
         async for page in finder.candidates():
             self._read |= {one.row.id: one.row for one in page}
             found += [id_text(one.row.id) for one in page if window.holds(one.row.changed_at)]
             if len(found) >= most:
-                return Selected(found[:most], found[most - 1])
+                return self._selected(plan, operation, found[:most], found[most - 1])
             if len(found) * 2 >= most >= LIST_ROWS and finder.behind is not None:
-                return Selected(found, id_text(finder.behind))  # else what is left of the next page is read twice
+                # else what is left of the next page is read twice
+                return self._selected(plan, operation, found, id_text(finder.behind))
         return Selected(found, None)
+
+    def _selected(self, plan: OperationPlan, operation: str, found: builtins.list[str], before: str) -> Selected:
+        if plan.rate is None:
+            self._ahead.selected(operation, before, self._finder(plan, before))
+        return Selected(found, before)
 
     async def carry_out(
         self, plan: OperationPlan, operation: str, window: Window, processes: builtins.list[str]
@@ -83,7 +91,9 @@ class OperationOrders:
         rows = [known[id] for id in ids if id in known]
         rows += await rows_of(self._client.store, [id for id in ids if id not in known])
         portion = await self._portion(plan, operation, window)
-        judged = [*(await portion.carry_out(rows)).values(), *[portion.gone] * (len(ids) - len(rows))]
+        async with self._ahead.meanwhile(operation):
+            told = await portion.carry_out(rows)
+        judged = [*told.values(), *[portion.gone] * (len(ids) - len(rows))]
         left_out = Counter(one.why for one in judged if one.why and not one.failed)
         failed = Counter(one.why for one in judged if one.failed)
         done = len(judged) - left_out.total() - failed.total()

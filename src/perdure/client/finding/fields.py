@@ -103,6 +103,8 @@ def _text(operator: str, wanted: str) -> Test:
     if operator == "~":
         return lambda value: wanted.lower() in value.lower()
     if operator in ("=", "!="):
+        if "*" not in wanted:
+            return lambda value: (value == wanted) is (operator == "=")
         pattern = re.compile(".*".join(map(re.escape, wanted.split("*"))), re.DOTALL)
         return lambda value: (pattern.fullmatch(value) is not None) is (operator == "=")
     order = _ORDERS[operator]

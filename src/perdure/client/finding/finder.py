@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 _EDGES = {">=": ("from", 0), ">": ("from", 1), "<": ("to", 0), "<=": ("to", 1)}
 """Which end of the times that count a comparison gives, and how many microseconds behind the value it lies."""
+_ANSWERED = frozenset({"kind", "status"})
+"""What the database answers as exactly as the query asks, so that it is not asked of each row again."""
 ASKED = frozenset({"mover", "waiting", "worker"})
 """What a query asks of others than the row itself."""
 
@@ -39,30 +41,39 @@ class Finder:
         self.store = store
         self.search = search
         self.where = where
-        self.query: Query = EVERYTHING
+        self.rest: Query = EVERYTHING
+        """What is asked of each row that the narrowed search has found."""
         self.behind: bytes | None = None
         """The last row of the last page that was read; None behind the last page."""
         self._asks = asks
+        self._first: list[Process] | None = None
 
     async def read(self) -> Query:
         """Read the query, with the saved searches that it names, and narrow the search by it."""
-        self.query = parsed(await expanded(self.store, self.where))
-        fields = fields_of(self.query)
-        self.search = narrowed(replace(self.search, tasks=self.search.tasks or "queue" in fields), self.query)
+        query = parsed(await expanded(self.store, self.where))
+        fields = fields_of(query)
+        self.search, self.rest = narrowed(replace(self.search, tasks=self.search.tasks or "queue" in fields), query)
         self._asks = self._asks or not ASKED.isdisjoint(fields)
-        return self.query
+        return query
+
+    async def begin(self) -> list[Process]:
+        """Read the query and the first page; :meth:`candidates` goes on from there."""
+        await self.read()
+        self._first = await self.store.search(replace(self.search, limit=LIST_ROWS))
+        return self._first
 
     async def candidates(self) -> AsyncIterator[list[Candidate]]:
         """All that fits, newest first, as it comes; a page may be empty. The search's limit does not count."""
-        await self.read()
+        page = await self.begin() if self._first is None else self._first
+        self._first = None
         search = replace(self.search, limit=LIST_ROWS)
         while True:
-            page = await self.store.search(search)
             self.behind = page[-1].id if len(page) == LIST_ROWS else None
-            yield [one for one in await self._looked_at(page) if self.query.fits(one)]
+            yield [one for one in await self._looked_at(page) if self.rest.fits(one)]
             if self.behind is None:
                 return
             search = replace(search, before_id=self.behind)
+            page = await self.store.search(search)
 
     async def first(self) -> list[Process]:
         """The first rows that fit, as many as the search asks for."""
@@ -110,12 +121,16 @@ def fields_of(query: Query) -> set[str]:
     return {query.field.name}
 
 
-def narrowed(search: Search, query: Query) -> Search:
-    """The search, narrowed by what all that fits the query has in common and the database knows."""
+def narrowed(search: Search, query: Query) -> tuple[Search, Query]:
+    """The search, narrowed by what all that fits has in common and the database knows; and what is left to ask."""
+    rest: list[Query] = []
     for one in query.parts if isinstance(query, Every) else (query,):
+        before = search
         if isinstance(one, Compared):
-            search = _started(search, one) if one.field.name == "created" else _narrowed(search, one)
-    return search
+            search = _narrowed(search, one)
+        if search is before or fields_of(one).isdisjoint(_ANSWERED):
+            rest.append(one)
+    return search, rest[0] if len(rest) == 1 else Every(tuple(rest))
 
 
 def _started(search: Search, one: Compared) -> Search:
@@ -131,6 +146,8 @@ def _started(search: Search, one: Compared) -> Search:
 
 def _narrowed(search: Search, one: Compared) -> Search:
     name, values = one.field.name, one.values
+    if name == "created":
+        return _started(search, one)
     plain = not any("*" in value for value in values)
     if one.operator != "=":
         return search

@@ -46,17 +46,17 @@ class Has(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """The field compares so to one of the values; ``tests`` are these values, ready to be asked."""
+    """The field compares so to one of the values; ``test`` asks whether it does."""
 
     field: Field
     operator: str
     values: tuple[str, ...]
-    tests: tuple[Test, ...]
+    test: Test
 
     def fits(self, one: Candidate) -> bool:
         """Whether the query fits the process: never, for a comparison with what the process does not have."""
         value = self.field.read(one)
-        return value is not None and any(test(value) for test in self.tests)
+        return value is not None and self.test(value)
 
 
 class Every(Struct, frozen=True):
@@ -240,7 +240,8 @@ class _Reader:
 
     def _comparison(self, field: Field, operator: str, values: list[_Token]) -> Compared:
         tests = [self._checked(lambda one=one: field.test(operator, one.text), one.at) for one in values]  # type: ignore[misc]
-        return Compared(field, operator, tuple(one.text for one in values), tuple(tests))
+        test = tests[0] if len(tests) == 1 else lambda value: any(test(value) for test in tests)
+        return Compared(field, operator, tuple(one.text for one in values), test)
 
     def _checked(self, made: Callable[[], T], at: int) -> T:
         try:
