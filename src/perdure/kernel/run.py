@@ -261,6 +261,8 @@ def answered(history: Sequence[Event], step: str) -> Event:
 def refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event], again: Event | None = None) -> None:
     """Raise IllegalMove if a step that was undone would count as done; the step that runs ``again`` does not."""
     undone = undo.undone(history)
+    if not undone:
+        return
     if again is not None:
         owed = set(undo.owed(kept)) - {undo.undoes(again.place) or slot_text(again)}
         undone = [step for step in undone[len(undo.undone(kept)) :] if step in owed]
@@ -294,18 +296,21 @@ def reopened(
         left = {event.number for event in open}
         ended = [one for one in history if one.type is EventType.MESSAGE_RECEIVED and one.number not in left]
     kept = [*ended, *kept]
-    opening = replace(opening, kept=len(ended) + opening.kept)
     numbers = {event.number: number for number, event in enumerate(kept, 2)}
-    dropped = [step for step in undo.owed(open) if step in opening.fresh or step not in undo.owed(kept)]
+    dropped: list[str] = []
+    if opening.fresh:
+        still = undo.owed(kept)
+        dropped = [step for step in undo.owed(open) if step in opening.fresh or step not in still]
     opening = replace(
         opening,
+        kept=len(ended) + opening.kept,
         origins=moved(before.origins, numbers, process.run),
         fresh=before.fresh | opening.fresh,
         void=process.inbox if opening.fresh else before.void,
         seed=before.seed,
         forked=before.forked,
         seeds=renumbered(before.seeds, numbers),
-        not_undone=undo.listed(dropped) if opening.fresh else (),
+        not_undone=undo.listed(dropped),
         **same_beginning(before),
     )
     return _open(process, [replace(event, number=numbers[event.number]) for event in kept], opening, sender, now)
