@@ -162,6 +162,22 @@ async def test_a_caller_that_gives_up_leaves_its_call_behind(opened: Open) -> No
     assert (await ann.call(Account.history))[:3] == ["+1", "+1", "+1"]
 
 
+async def test_who_waits_in_vain_for_a_call_that_was_turned_away_is_told_the_whole_time(opened: Open) -> None:
+    engine, store = await opened(work=True)
+    other, _ = await opened()
+    ann = await held(engine)
+    written = store.before = Gate("commit", brings)
+    asked = asyncio.create_task(ann.call(Account.deposit.options(timeout=0.25), 10))
+    await asyncio.wait_for(written.reached.wait(), LIMIT)
+    await other.process(ann.id).signal(Account.note, "first")
+    outage = Outage("claim").upon(store)
+    outage.away = True
+    written.open.set()
+    with pytest.raises(TimeoutError, match=r"no answer to 'deposit' within 0\.25 s; ask again with the same key"):
+        await asked
+    outage.away = False
+
+
 async def test_a_call_turned_away_is_sent_although_its_caller_has_given_up(opened: Open) -> None:
     engine, store = await opened(work=True)
     other, _ = await opened()

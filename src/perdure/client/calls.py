@@ -87,6 +87,9 @@ class Calls(Reference):
         answers.waiting += 1
         try:
             answer = await self._asked(self._message(MessageType.CALL, name, raw, key, sender), patience)
+        except TimeoutError:
+            text = f"no answer to {name!r} within {patience or 0:g} s; ask again with the same key"
+            raise TimeoutError(text) from None
         finally:
             answers.waiting -= 1
         if key is not None and answer.digest is not None and answer.digest != digest(raw):
@@ -104,7 +107,11 @@ class Calls(Reference):
         written: Written | SendAnswer | None = None
         if brought is not None:
             began = asyncio.get_running_loop().time()
-            written = await (brought if patience is None else _patiently(brought, name, patience))
+            if patience is None:
+                written = await brought
+            else:
+                async with asyncio.timeout(patience):
+                    written = await brought
             if isinstance(written, Written):
                 call = call_text(name, written.number)
                 for event in written.events:
@@ -142,8 +149,6 @@ class Calls(Reference):
                 return await self._told(call, hint, end)
             async with asyncio.timeout(patience):
                 return await self._told(call, hint, end)
-        except TimeoutError:
-            raise _too_late(call.rpartition(":")[0], patience or 0) from None
         finally:
             if end is not None:
                 results.expect_no_more(id, end)
@@ -185,19 +190,6 @@ class Calls(Reference):
         except ProcessNotFound:
             name = call.rpartition(":")[0]
             return CallUnanswered(f"process {self.id} was removed, and has not answered {name!r}")
-
-
-async def _patiently(brought: asyncio.Future[Written | SendAnswer], name: str, patience: float) -> Written | SendAnswer:
-    """What has become of a call; raises TimeoutError."""
-    try:
-        async with asyncio.timeout(patience):
-            return await brought
-    except TimeoutError:
-        raise _too_late(name, patience) from None
-
-
-def _too_late(name: str, patience: float) -> TimeoutError:
-    return TimeoutError(f"no answer to {name!r} within {patience:g} s; ask again with the same key")
 
 
 async def _heard(hint: CallHint, seconds: float) -> None:
