@@ -18,7 +18,7 @@ from perdure.authoring.operation.plan import (
     limited,
 )
 from perdure.client.finding.failures import FAILED
-from perdure.client.finding.finder import Finder, ahead
+from perdure.client.finding.finder import Finder
 from perdure.client.operation_row import outcome_of, plan_of
 from perdure.client.operation_verb import asks_for_hosts, ends, origin_of
 from perdure.client.past_orders import at_rest, commanded
@@ -52,7 +52,7 @@ class OperationOrders:
         if plan.undoes:
             return sum([len(chosen.processes) async for chosen in self._undone(plan, None)])
         number = 0
-        async for page in ahead(self._finder(plan, None).candidates()):
+        async for page in self._finder(plan, None).every():
             number += sum(window.holds(one.row.changed_at) for one in page)
         return number
 
@@ -104,7 +104,7 @@ class OperationOrders:
         number = 0
         if ends(plan):
             return number
-        async for page in ahead(self._finder(plan, None).candidates()):
+        async for page in self._finder(plan, None).every():
             changed = [one.row for one in page if one.row.changed_at > began and one.row.status in FAILED]
             origin = origin_of(operation)
             found = await commanded(self._client.store, changed, origin)
@@ -136,7 +136,7 @@ class OperationOrders:
             async for chosen in self._undone(plan, None):
                 yield await rows_of(self._client.store, list(map(id_bytes, chosen.processes)))
         else:
-            async for page in self._finder(plan, None).candidates():
+            async for page in self._finder(plan, None).every():
                 yield [one.row for one in page]
 
     async def _undone(self, plan: OperationPlan, before: str | None) -> AsyncIterator[Selected]:

@@ -13,7 +13,7 @@ from perdure.authoring.operation.machine import KIND as OPERATION
 from perdure.authoring.operation.plan import OperationStatus
 from perdure.client.finding.failures import FAILED
 from perdure.client.finding.fields import Candidate
-from perdure.client.finding.finder import Finder, ahead
+from perdure.client.finding.finder import Finder
 from perdure.client.operation_row import outcome_of, plan_of
 from perdure.client.polling import unpolled_queues
 from perdure.clock import SECOND, microseconds
@@ -76,7 +76,7 @@ class _Group:
 async def _processes(asked: AlertQuestion, statuses: tuple[Status, ...]) -> AsyncIterator[Candidate]:
     """The processes in these statuses that the rule's query fits, queued steps too."""
     search = Search(statuses=statuses, tasks=True)
-    async for page in ahead(Finder(asked.store, search, asked.plan.where).candidates()):
+    async for page in Finder(asked.store, search, asked.plan.where).every():
         for one in page:
             yield one
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from perdure.client.finding.finder import Finder, ahead
+from perdure.client.finding.finder import Finder
 from perdure.client.view import instant
 from perdure.kernel.diagnosis import NextMover
 from perdure.kernel.process import Status
@@ -37,7 +37,7 @@ async def board(store: Store, search: Search, where: str) -> list[BoardLine]:
     overdue: Counter[tuple[str, NextMover]] = Counter()
     latest: dict[tuple[str, NextMover], int] = {}
     since: dict[tuple[str, NextMover], int] = {}
-    async for page in ahead(Finder(store, search, where, asks=True).candidates()):
+    async for page in Finder(store, search, where, asks=True).every():
         for one in page:
             place = str(one.row.kind), one.mover.who
             counts[place] += 1

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from perdure.client.finding.finder import Finder, ahead
+from perdure.client.finding.finder import Finder
 from perdure.client.view import instant
 from perdure.clock import SECOND
 from perdure.errors import InvalidInput
@@ -96,7 +96,7 @@ async def grouped(store: Store, search: Search, where: str, by: str = "cause") -
     now = await store.now()
     groups: dict[tuple[str, Cause], _Group] = {}
     workers: Counter[str] = Counter()
-    async for page in ahead(Finder(store, search, where).candidates()):
+    async for page in Finder(store, search, where).every():
         for one in page:
             if one.failure is not None and one.cause is not None:
                 text, worker = one.failure.message, one.failure.worker if by == "worker" else ""

@@ -64,16 +64,13 @@ class Finder:
 
     async def candidates(self) -> AsyncIterator[list[Candidate]]:
         """All that fits, newest first, as it comes; a page may be empty. The search's limit does not count."""
-        page = await self.begin() if self._first is None else self._first
-        self._first = None
-        search = replace(self.search, limit=LIST_ROWS)
-        while True:
-            self.behind = page[-1].id if len(page) == LIST_ROWS else None
-            yield [one for one in await self._looked_at(page) if self.rest.fits(one)]
-            if self.behind is None:
-                return
-            search = replace(search, before_id=self.behind)
-            page = await self.store.search(search)
+        async for page in self._pages():
+            yield await self._fitting(page)
+
+    async def every(self) -> AsyncIterator[list[Candidate]]:
+        """The same for who wants all of it: the database reads the next page while this one is looked at."""
+        async for page in ahead(self._pages()):
+            yield await self._fitting(page)
 
     async def first(self) -> list[Process]:
         """The first rows that fit, as many as the search asks for."""
@@ -87,9 +84,24 @@ class Finder:
     async def counts(self) -> list[tuple[str, Status, int]]:
         """How many fit, by kind and status."""
         numbers: Counter[tuple[str, Status]] = Counter()
-        async for page in ahead(self.candidates()):
+        async for page in self.every():
             numbers.update((one.row.kind, one.row.status) for one in page)
         return [(kind, status, number) for (kind, status), number in sorted(numbers.items())]
+
+    async def _pages(self) -> AsyncIterator[list[Process]]:
+        page = await self.begin() if self._first is None else self._first
+        self._first = None
+        search = replace(self.search, limit=LIST_ROWS)
+        while True:
+            self.behind = page[-1].id if len(page) == LIST_ROWS else None
+            yield page
+            if self.behind is None:
+                return
+            search = replace(search, before_id=self.behind)
+            page = await self.store.search(search)
+
+    async def _fitting(self, page: Sequence[Process]) -> list[Candidate]:
+        return [one for one in await self._looked_at(page) if self.rest.fits(one)]
 
     async def _looked_at(self, page: Sequence[Process]) -> list[Candidate]:
         now = await self.store.now()
@@ -100,11 +112,12 @@ class Finder:
 
 
 async def ahead(every: AsyncIterator[T]) -> AsyncIterator[T]:
-    """The same, but the next one is fetched already while the caller works on the one before."""
+    """The same, but the next one is on its way already while the caller works on the one before."""
     coming = asyncio.ensure_future(anext(every, None))
     try:
         while (one := await coming) is not None:
             coming = asyncio.ensure_future(anext(every, None))
+            await asyncio.sleep(0)  # else it would begin when the caller waits, which may be much later
             yield one
     finally:
         coming.cancel()
