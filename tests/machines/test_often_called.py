@@ -95,6 +95,8 @@ async def test_what_others_have_sent_before_is_heard_before_what_was_sent_from_h
     afar = asyncio.create_task(other.process(ann.id).call(Account.deposit, 1))
     await asyncio.wait_for(unread.reached.wait(), LIMIT)
     await until_row(other, ann.id, lambda row: row.inbox == 3)
+    assert engine.worker is not None
+    engine.worker.scheduler.bringing.crowded(ann.id_bytes)  # so that it is sent
     near = asyncio.create_task(ann.call(Account.deposit, 1))
     await until(lambda: engine.parts.answers.open)
     unread.open.set()

@@ -27,14 +27,17 @@ PATIENT = Retry(attempts=500, first=0.1, cap=1.0)
 
 @step(retry=PATIENT, timeout=5)
 async def copy(disk: int, parts: int, seconds: float) -> int:
-    """Copy what no earlier attempt has reported, and tell of each part; every third disk fails half way at first."""
+    """Copy what no earlier attempt has reported, and tell of each part.
+
+    Every second disk is half as quick, and every third one fails half way at first.
+    """
     this = attempt()
     begun = 0 if this.last_progress is None else this.last_progress
     if begun > REPORTED[this.idempotency_key]:
         MADE_UP.append(f"{this.idempotency_key} begins at {begun}, and {REPORTED[this.idempotency_key]} was reported")
     for part in range(begun, parts):
         this.publish(COPIED, [disk, part])
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds * (1 + disk % 2))
         this.heartbeat(part + 1)
         REPORTED[this.idempotency_key] = max(part + 1, REPORTED[this.idempotency_key])
         if disk % 3 == 2 and this.number == 1 and part == parts // 2:
