@@ -93,3 +93,19 @@ def test_a_worker_that_a_call_to_the_store_kills_or_parts_from_its_session_was_s
         assert cluster.storm.killed == {worker: {row.id}}
 
     simulate(scenario, workflows=[core_suspects], swarm=Swarm(nodes=2)).check()
+
+
+def test_a_worker_that_stops_while_it_is_cut_off_from_the_database_was_struck_by_the_weather() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        core_suspects.Now.cluster, core_suspects.Now.begun = cluster, 0
+        await cluster.client.start(core_suspects.innocent, 8.0)
+        node, worker = await _its_worker(cluster, set(), alone=False)
+        assert node.life is not None
+        cluster.server.cut(node.life, 60.0, hangs=False)
+        node.terminate()
+        await node.ended()
+        (row,) = cluster.rows()
+        assert cluster.storm.killed == {worker: {row.id}}
+        await cluster.settled()
+
+    simulate(scenario, workflows=[core_suspects], swarm=Swarm(nodes=2)).check()

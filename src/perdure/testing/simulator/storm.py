@@ -28,7 +28,8 @@ class Storm:
     """Looks around every half virtual second for as long as the swarm says; ``blows`` counts what it did.
 
     ``killed`` are the incarnations that the weather has killed, here or in a call to the store, or whose session it has
-    taken, each with the processes that it held then: what code has done to its own OS process is not among them.
+    taken, or that stopped, each with the processes that it held then: what code has done to its own OS process is not
+    among them.
     """
 
     def __init__(self, cluster: Cluster) -> None:
