@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -176,3 +177,17 @@ def test_what_varies_is_left_out(one: str, other: str) -> None:
 def test_what_does_not_vary_is_kept() -> None:
     assert without_what_varies("no money") != without_what_varies("no card")
     assert without_what_varies("facade added") == "facade added", "words of letters only are no numbers"
+
+
+async def test_the_next_page_is_asked_for_before_the_caller_works_on_the_one_before() -> None:
+    asked: list[int] = []
+
+    async def pages() -> AsyncIterator[int]:
+        for number in range(1, 4):
+            asked.append(number)
+            await asyncio.sleep(0)
+            yield number
+
+    async for number in finder.ahead(pages()):
+        assert asked == [1, 2, 3][: number + 1]
+    assert asked == [1, 2, 3]

@@ -21,15 +21,15 @@ from tests.simulator.misfortune import by_the_weather_alone
 
 GOES_ON = (EventType.REVIVED, EventType.RESUMED, EventType.RUN_OPENED)
 """What decides whether, and how late, a step that was under way begins again: the last of these."""
-TOO_LATE = 12.0
-"""How long a state lasts at most whose steps would be revived after it."""
+LASTS_SECONDS = 12.0
+"""How long a state lasts at most whose steps would be revived only later."""
 
 
 class Seen:
     """What the errands of the last history have met."""
 
     late: ClassVar[Counter[str]] = Counter()
-    """In which states a step has ended after a loss, and its delay."""
+    """How many steps have ended after the loss of a worker, by their state."""
     stayed: ClassVar[int] = 0
     """How many errands did not go on by themselves."""
 
@@ -46,7 +46,7 @@ class Errand(flow.Flow):
     soon = flow.State(revival_delay=1.5)
     late = flow.State(revival_delay=20)
     never = flow.State(revival_delay=0)
-    outrun = flow.State(timeout=TOO_LATE, revival_delay=900)
+    outrun = flow.State(timeout=LASTS_SECONDS, revival_delay=900)
     done = flow.State(terminal=True)
     given_up = flow.State(terminal=True)
 
@@ -92,24 +92,19 @@ class Errand(flow.Flow):
     )
 
 
-WAYS: dict[str, tuple[Any, float]] = {
-    "soon": (Errand.hurried, 1.5),
-    "late": (Errand.delayed, 20.0),
-    "never": (Errand.guarded, 0.0),
-    "outrun": (Errand.raced, 900.0),
-}
-"""The states in which something is carried: the event that opens each, and its delay in seconds."""
+OPENED_BY = {"soon": Errand.hurried, "late": Errand.delayed, "never": Errand.guarded, "outrun": Errand.raced}
+"""The states in which something is carried, with the event that opens each."""
 
 
 async def errands(cluster: Cluster) -> None:
     """Some errands, each in a state of its own; what stays where it was is let go on by a person."""
     Seen.late.clear()
     Seen.stayed = 0
-    await asyncio.gather(*(_run(cluster, cluster.pick(tuple(WAYS))) for _ in range(cluster.pick((4, 1, 8)))))
+    await asyncio.gather(*(_run(cluster, cluster.pick(tuple(OPENED_BY))) for _ in range(cluster.pick((4, 1, 8)))))
 
 
 async def _run(cluster: Cluster, state: str) -> None:
-    event, delay = WAYS[state]
+    event, delay = OPENED_BY[state], getattr(Errand, state).revival_delay
     handle = await cluster.client.start(Errand.begun, cluster.pick((4.0, 0.3, 12.0)))
     await handle.signal(event)
     ended = await _ended(cluster, handle, state)

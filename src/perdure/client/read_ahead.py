@@ -23,7 +23,7 @@ class ReadAhead:
         self._read_at: float | None = None
 
     def selected(self, operation: str, before: str, finder: Finder) -> None:
-        """A portion was selected, and ``finder`` goes on behind it, which is ``before`` that process."""
+        """A portion was selected; ``finder`` finds the next one of the operation, the one ``before`` that process."""
         self._behind, self._finder, self._read_at = (operation, before), finder, None
 
     @asynccontextmanager
@@ -40,7 +40,7 @@ class ReadAhead:
             reading.cancel()
 
     def take(self, operation: str, before: str | None) -> Finder | None:
-        """The finder, for the portion before that process, if its page is fresh."""
+        """The finder of the portion that begins before that process, if it has read its page just now."""
         finder, self._finder = self._finder, None
         fresh = self._read_at is not None and self._monotonic() - self._read_at < FRESH_SECONDS
         return finder if fresh and self._behind == (operation, before) else None

@@ -65,7 +65,7 @@ class Storm:
         self.restart(node)
 
     def hit(self, life: Life) -> None:
-        """The weather kills a life, or takes its session from it, so that others may count it as dead."""
+        """The weather kills a life or takes its session, or it stops: others may count it as dead."""
         for worker in [worker for worker, owner in self._cluster.server.locks.items() if owner is life]:
             self.killed[worker] = frozenset(row.id for row in self._cluster.rows() if row.owner == worker)
 
