@@ -7,13 +7,15 @@
     │   └── UnknownKind        no workflow with that name is known here
     ├── InvalidInput           a value from outside was refused at the door; nothing was stored
     │   ├── PayloadError       a value cannot be stored as a payload, or does not fit its type
-    │   ├── PayloadTooLarge    a payload is over its limit
-    │   ├── UnreadablePayload  a stored payload cannot be opened: no key or codec, or it was changed
+    │   │   ├── PayloadTooLarge    a payload is over its limit
+    │   │   └── UnreadablePayload  a stored payload cannot be opened: no key or codec, or it was changed
     │   ├── InvalidKey         a key or name is empty, too long or not printable
     │   └── InvalidUrl         a store's URL cannot be understood
     ├── KeyConflict            the key is taken by a process that was started with another input
     ├── InboxFull              the process's inbox is full of waiting signals and calls; this one was refused
     ├── ProcessNotFound        no process has that id or key
+    ├── ScheduleNotFound       there is no schedule of that name
+    ├── StreamNotFound         there is no event stream of that name
     ├── NothingPublished       the process has published no value under that name (yet)
     ├── CallRefused            the process has answered a call with an error
     ├── CallUnanswered         the process has ended, or waits for a person, and has not answered the call
@@ -34,13 +36,13 @@
     ├── HistoryMisfit          the recorded history does not fit the code
     └── StoreError             the store refused or could not be used
         ├── StoreUnavailable   the store cannot be reached now; trying again later is right
-        │   └── Overloaded     more starts and signals wait to be written than an engine keeps in memory
+        │   ├── Overloaded     more starts and signals wait to be written than an engine keeps in memory
+        │   ├── StoreFull      the disk or the database is full
+        │   └── StoreRegressed the server is behind what this engine has seen of its database
         ├── BadRecord          the database refused the data of a batch
         ├── DamagedRecord      records of a process cannot be read, or some are missing
         ├── NewerRecord        a newer Perdure has written a record that this one does not know
         ├── StoreReadOnly      the file or database cannot be written
-        ├── StoreFull          the disk or the database is full
-        ├── StoreRegressed     the server is behind what this engine has seen of its database
         ├── StoreTooNew        the database was made by a newer Perdure
         └── StoreTooOld        the database must be migrated first
 """
@@ -76,6 +78,7 @@ __all__ = [
     "ProcessError",
     "ProcessFailed",
     "ProcessNotFound",
+    "ScheduleNotFound",
     "StepCrashed",
     "StepError",
     "StepOutcomeUnknown",
@@ -87,6 +90,7 @@ __all__ = [
     "StoreTooNew",
     "StoreTooOld",
     "StoreUnavailable",
+    "StreamNotFound",
     "Unavailable",
     "UnknownKind",
     "UnreadablePayload",

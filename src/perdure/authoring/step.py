@@ -57,7 +57,7 @@ class Step(Generic[P, R]):
         *,
         name: str | None = None,
         retry: Retry | None = None,
-        timeout: Duration | None = STEP_TIMEOUT_SECONDS,
+        timeout: Duration | None = None,
         permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
         raises: type[Exception] | tuple[type[Exception], ...] = (),
         undo: Step[..., Any] | None = None,
@@ -84,13 +84,11 @@ class Step(Generic[P, R]):
         )  # fmt: skip
         self.away = self.routing is not None
         self.transaction = joint(self, transaction, hard)
-        if timeout == STEP_TIMEOUT_SECONDS:
-            timeout = self._usual_timeout()
         self._depend(breaker)
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
         self._once(at_most_once, retry)
         self.raises = declared(raises, f"{self}") if raises != () else NOTHING
-        self.timeout = seconds("timeout", timeout, f"{self}") or STEP_TIMEOUT_SECONDS
+        self.timeout = seconds("timeout", timeout, f"{self}") or self._usual_timeout()
         self.hard = confinement(self, self.function, hard, memory)
         self.is_async = iscoroutinefunction(self.function) and self.hard is None
         self.shape = CallShape(self.function)
@@ -133,12 +131,14 @@ class Step(Generic[P, R]):
         other.set_here = self.set_here | {name for name, value in given.items() if value is not None}
         if retry is not None:
             other.retry = _retry(retry, ())
-        other.timeout = seconds("timeout", timeout, f"{self}") or self.timeout
         other.routing = routing(
             f"{self}", self.routing, queue=queue, priority=priority, label=label, total=total, total_force=total_force,
             accept=accept, share=share, cost=cost, delay=delay,
         )  # fmt: skip
         other.away = other.routing is not None
+        other.timeout = seconds("timeout", timeout, f"{self}") or (
+            self.timeout if "timeout" in self.declared | self.set_here else other._usual_timeout()
+        )
         joint(other, self.transaction)
         if breaker is not None:
             if other.away:
@@ -247,7 +247,7 @@ def step(
     *,
     name: str | None = None,
     retry: Retry | None = None,
-    timeout: Duration | None = STEP_TIMEOUT_SECONDS,
+    timeout: Duration | None = None,
     permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
     raises: type[Exception] | tuple[type[Exception], ...] = (),
     undo: Step[..., Any] | None = None,
@@ -268,15 +268,16 @@ def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
 
     ``retry`` says when to try again (default: three attempts), ``timeout`` how many seconds an attempt may take from
-    start to end, and ``permanent`` which errors another attempt cannot cure. ``raises`` are the error classes that the
-    workflow may catch by name; of any other error it gets a StepError. ``undo`` is the step that undoes it if the
-    workflow, or the saga around it, fails or is cancelled. A ``hard`` step runs in a cell, a child OS process that is
-    killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only). With ``transaction``
-    what the step writes by ``attempt().connection`` and its result are committed together. ``breaker`` is the circuit
-    breaker of what the step depends on: while that is open, no attempt is made. A step that runs ``at_most_once`` is
-    never called twice, whatever happens: it has no retry, and if nobody knows whether it was done, the workflow gets a
-    StepOutcomeUnknown. With ``keep_arguments`` its arguments stay in the history, for people: ``perdure trace`` shows
-    them. Raises DefinitionError.
+    start to end (default: 3,600, of a queued step 60, of one with a transaction 10), and ``permanent`` which errors
+    another attempt cannot cure. ``raises`` are the error classes that the workflow may catch by name; of any other
+    error it gets a StepError. ``undo`` is the step that undoes it if the workflow, or the saga around it, fails or is
+    cancelled. A ``hard`` step runs in a cell, a child OS process that is killed at its deadline; ``memory`` limits it
+    (bytes, or a text like ``"512MiB"``; Linux only). With ``transaction`` what the step writes by
+    ``attempt().connection`` and its result are committed together. ``breaker`` is the circuit breaker of what the step
+    depends on: while that is open, no attempt is made. A step that runs ``at_most_once`` is never called twice,
+    whatever happens: it has no retry, and if nobody knows whether it was done, the workflow gets a StepOutcomeUnknown.
+    With ``keep_arguments`` its arguments stay in the history, for people: ``perdure trace`` shows them. Raises
+    DefinitionError.
     """
     if function is not None:
         return Step(function)
@@ -298,7 +299,7 @@ def _declared(
 ) -> frozenset[str]:
     """The settings that a definition gives, and does not leave as they are by default."""
     given = {
-        "retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS, "at_most_once": at_most_once,
+        "retry": retry is not None, "timeout": timeout is not None, "at_most_once": at_most_once,
         "keep_arguments": keep_arguments,
     }  # fmt: skip
     return frozenset(filter(given.get, given))

@@ -185,7 +185,7 @@ async def each(
 
 
 StepOption = Annotated[
-    str, Parameter(name="--step", help="The step, by its name, or name and place as in `perdure history`: charge:2.")
+    str, Parameter(name="--step", help="The step, by its name, or name and place as in `perdure trace`: charge:2.")
 ]
 
 

@@ -181,6 +181,7 @@ class Commands(Edits, Adjustments):
         """Let a failed, broken or held process go on from its last good event.
 
         A failed process goes on in a new run: the step that failed gets new attempts, under its old idempotency key.
+        The new run has no deadline.
         Raises IllegalMove in any other status, and if a step that would count as done was undone.
         """
         await self._order(decision.retry(validation.sender(who, why, origin)))
@@ -189,7 +190,8 @@ class Commands(Edits, Adjustments):
         """Begin again from the stored input, in a new run that keeps no results; the old run can still be read.
 
         Its steps run under new idempotency keys. Nothing is undone; children that have not answered are asked to end.
-        All messages are delivered again, except requests to cancel. Allowed in every status.
+        All messages are delivered again, except requests to cancel. The new run has no deadline. Allowed in every
+        status.
         """
         await self._order(decision.restart(validation.sender(who, why, origin)))
 
@@ -197,8 +199,8 @@ class Commands(Edits, Adjustments):
         """Run a step again, and all that followed it, in a new run that keeps the results before and beside it.
 
         ``step`` is its name, or name and place (``charge:2``) if several steps of this name have ended. Only this step
-        and those asked for later get new idempotency keys. Allowed in every status. Raises IllegalMove if no such step
-        has ended, if several have, or if a step that would be kept was undone.
+        and those asked for later get new idempotency keys. The new run has no deadline. Allowed in every status.
+        Raises IllegalMove if no such step has ended, if several have, or if a step that would be kept was undone.
         """
         await self._order(decision.restart_from(validation.sender(who, why, origin), step))
 

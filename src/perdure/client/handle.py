@@ -79,8 +79,14 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         elif limit is None:
             ended = await parts.results.wait(id, here=parts.local.holds(id))  # as parts.ended(), without its frame
         else:
-            async with asyncio.timeout(limit):
-                ended = await parts.ended(id)
+            try:
+                async with asyncio.timeout(limit):
+                    ended = await parts.ended(id)
+            except TimeoutError:
+                text = (
+                    f"process {self.id} has not ended within {limit:g} s, and goes on; see `perdure explain {self.id}`"
+                )
+                raise TimeoutError(text) from None
         result: ResultT = outcome(ended, self._type)
         return result
 

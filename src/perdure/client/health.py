@@ -23,6 +23,11 @@ WAIT_WARN_SECONDS = 60.0
 WAIT_CRITICAL_SECONDS = 600.0
 """A queued step that was due so long ago, and is held by no worker, is a warning, and is critical."""
 
+SHOWN_BY = {
+    Status.BROKEN: "`perdure failures` shows why they are broken",
+    Status.HELD: "`perdure ps --status held` lists who is held, and `perdure explain` says why",
+}
+
 
 class HealthLevel(IntEnum):
     """How fit something is; the number is the exit code of `perdure health`."""
@@ -125,14 +130,15 @@ def _queues(figures: Iterable[QueueFigures]) -> HealthFinding:
 
 
 def _people(unfinished: Iterable[tuple[str, Status, int]]) -> HealthFinding:
-    stopped = dict.fromkeys((Status.BROKEN, Status.HELD), 0)
+    stopped = dict.fromkeys(SHOWN_BY, 0)
     for _, status, count in unfinished:
         if status in stopped:
             stopped[status] += count
     if not any(stopped.values()):
         return HealthFinding("people", HealthLevel.PASSING, "no process waits for a person")
     said = " and ".join(f"{count:,} {status}" for status, count in stopped.items() if count)
-    text = f"processes wait for a person: {said}. `perdure failures` shows why"
+    where = "; ".join(SHOWN_BY[status] for status, count in stopped.items() if count)
+    text = f"processes wait for a person: {said}. {where}"
     return HealthFinding("people", HealthLevel.WARNING, text)
 
 

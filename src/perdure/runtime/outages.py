@@ -1,7 +1,7 @@
 """Outages: what a worker knows of the kinds that are held, what it tells the store, and which canaries it lets through.
 
-A worker with rules reads the notes once a second, and counts how its processes end. One without rules hears of the
-outages that people begin from the sweep log, which reads the notes anyway.
+Each worker reads the notes when it begins. One with rules reads them once a second from then on, and counts how its
+processes end. One without hears of the outages that people begin from the sweep log, which reads the notes anyway.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class OutageWatch:
     async def begin(self, claimer: Claimer, shortages: Shortages) -> None:
         """Hold back kinds from now on: ``claimer`` claims none, as ``shortages`` say that they are not served."""
         self._claimer, self._shortages = claimer, shortages
+        with suppress(StoreUnavailable):  # the loop, or the sweep log, looks again
+            await self.look()  # an outage that stands holds from the first claim on
         if self.rules:
-            with suppress(StoreUnavailable):  # the loop looks again
-                await self.look()
             self._look_often()
 
     async def stop(self) -> None:

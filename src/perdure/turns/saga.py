@@ -83,8 +83,8 @@ class Saga:
     """
 
     __slots__ = (
-        "_left", "_queue", "_running", "_sequential", "_under_way", "_waiter", "cause", "closed", "loop", "outer",
-        "over", "owed", "whole",
+        "_before", "_left", "_queue", "_running", "_sequential", "_under_way", "_waiter", "cause", "closed", "loop",
+        "outer", "over", "owed", "whole",
     )  # fmt: skip
 
     loop: AskingLoop | None
@@ -93,6 +93,7 @@ class Saga:
     def __init__(self, *, sequential: bool = False) -> None:
         self.loop = None
         self.outer: Saga | None = None
+        self._before: Saga | None = None
         self.owed: list[Owed] = []
         self.cause: BaseException | None = None
         self.closed = False
@@ -113,7 +114,8 @@ class Saga:
         if loop is not None:
             self.loop = loop
             self.whole = whole_of(loop)
-            self.outer = _open(_scope.get() or self.whole)
+            self._before = _scope.get()
+            self.outer = _open(self._before or self.whole)
             _scope.set(self)
         return self
 
@@ -122,7 +124,7 @@ class Saga:
     ) -> None:
         if self.loop is None or self.loop.dead:
             return
-        _scope.set(self.outer)
+        _scope.set(self._before)
         if error is None or isinstance(error, GeneratorExit) or pressed(error) or renewal_in(error) is not None:
             self._hand_over()
         else:
@@ -285,6 +287,12 @@ def owe(loop: AskingLoop, ask: Ask[Any], undo: Undo) -> None:
     saga.add(owed)
     whole.fresh.append(owed)
     ask.add_done_callback(owed.note_end)
+
+
+def forgive(loop: AskingLoop) -> None:
+    """Owe nothing of a method of a machine that has ended: what its scopes have done stands, as after a replay."""
+    if loop.saga is not None:
+        loop.saga.owed.clear()
 
 
 def never_began(loop: AskingLoop, ask: Ask[Any]) -> None:

@@ -25,6 +25,7 @@ from perdure.turns.arrivals import Arrivals
 from perdure.turns.current import turn_for
 from perdure.turns.mailbox import Call
 from perdure.turns.renewal import Broken, Renewal
+from perdure.turns.saga import forgive
 
 if TYPE_CHECKING:
     from perdure.authoring.machine.definition import MachineWorkflow
@@ -228,6 +229,7 @@ class Life:
                 call.answer_raw(raw)
         finally:
             self.acting = False
+        forgive(loop)
         self._ended(loop)
 
     def _broken(self, loop: AskingLoop, method: Method[..., Any], call: Call[Any] | None, error: Exception) -> Broken:
@@ -281,6 +283,8 @@ class Life:
         loop.state, self._state = self._state, None
         try:
             self._entity = self._kind.entity(self._fields, checkpoint.form)
+            if checkpoint.form != self._kind.form:  # from here on the fields are written as of the new form
+                self._fields = self._kind.encode(self._entity)
         except Exception as error:  # the class has changed, or its upgrade raises: nothing of the machine is lost
             raise Broken(Failure.of(error)) from error
         self.due, self.removal, self.closed = checkpoint.due, checkpoint.removal, checkpoint.closed

@@ -115,7 +115,7 @@ def _of_cause(evidence: Evidence, reason: FoundCause) -> Iterator[Proposal]:
         case Diagnosis.RETRIES_SPENT:
             yield from to.mend(row, "lets it go on from its last good event, with fresh attempts")
         case Diagnosis.OVER_DEADLINE if row.final:
-            yield to.verb("restart", "begins it anew; give it a later deadline")
+            yield to.verb("restart", "begins it anew, without a deadline; `perdure set-deadline` gives it another one")
         case Diagnosis.OVER_DEADLINE:
             yield Proposal(start_command(row.kind), "starts a worker, which ends what is over its deadline")
             yield to.verb("terminate", "ends it now")
