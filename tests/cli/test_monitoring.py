@@ -141,7 +141,8 @@ def test_health_passes_warns_and_is_critical_by_its_exit_code(terminal: Terminal
     assert passing.code == 0 and passing.json["level"] == "passing"
     assert {one["level"] for one in passing.json["findings"]} == {"passing"}
     assert warning.code == 1
-    assert warning.has("people warning processes wait for a person: 1 held")
+    assert warning.has("people warning processes wait for a person: 1 held. `perdure ps --status held` lists")
+    assert not warning.has("`perdure failures`")
     assert warning.has("recovery warning automatic recovery is paused by Ann: the release")
 
 

@@ -209,6 +209,15 @@ async def test_a_signal_reaches_a_process_that_waits_for_it(engine: Engine) -> N
     assert await handle.result(LIMIT) == "anna 5"
 
 
+async def test_who_waits_for_a_result_in_vain_hears_what_has_not_ended_and_where_to_look(engine: Engine) -> None:
+    handle = await engine.start(approved)
+    with pytest.raises(TimeoutError) as caught:
+        await handle.result(timeout=0.01)
+    assert str(caught.value) == (
+        f"process {handle.id} has not ended within 0.01 s, and goes on; see `perdure explain {handle.id}`"
+    )
+
+
 async def test_a_signal_with_a_key_counts_once(engine: Engine) -> None:
     handle = await engine.start(approved)
     assert await handle.signal("other", 1, key="k") is SendVerdict.DELIVERED

@@ -177,6 +177,16 @@ async def test_a_person_begins_and_ends_an_outage_of_workers_without_rules(opene
         await engine.outages.begin("")
 
 
+async def test_an_outage_that_stands_holds_on_a_worker_that_begins_later_from_its_first_claim_on(opened: Open) -> None:
+    client, _ = await opened()
+    await client.outages.begin("order", who="Ann", why="a backup was restored")
+    handle = await client.start(order, "A-1")
+    engine, _ = await opened(work=True, workflows=[order, greeting])
+    assert engine.worker.outages.holds("order")
+    assert await (await engine.start(greeting, "Ann")).result() == "hello Ann"
+    assert ran == [] and (await engine.row(handle.id)).owner is None
+
+
 async def test_the_canary_of_a_worker_that_died_is_given_up_and_another_worker_ends_the_outage(opened: Open) -> None:
     one, _ = await opened(**worker(open_for=0.001))
     await broken_down(one)
