@@ -71,6 +71,14 @@ def test_the_site_has_the_pages_of_the_guide_in_their_order() -> None:
     ]
 
 
+def test_the_reference_leads_to_each_of_its_pages_and_the_site_has_them() -> None:
+    every = sorted(page.name for page in (DOCS / "reference").glob("*.md") if page.name != "index.md")
+    index = links((DOCS / "reference" / "index.md").read_text(encoding="utf-8"))
+    assert sorted(name for name in index if "/" not in name) == every
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    assert sorted(re.findall(r"- reference/(\S+\.md)$", navigation, re.MULTILINE)) == sorted([*every, "index.md"])
+
+
 def test_the_reference_has_every_public_name_once() -> None:
     reference = [page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")]
     told = re.findall(r"^::: perdure\.(\w+)$", "\n".join(reference), re.MULTILINE)
