@@ -18,6 +18,7 @@ from tests.house.page import DOCS, blocks, file_named, holds, links, pages, rows
 from tests.house.schema import DATABASES, schema
 from tests.house.test_laws import LAWS, OWN_TABLES
 from tests.house.test_names import FORBIDDEN
+from tests.house.test_settings import variables_of_source
 from tests.house.tree import PACKAGE, ROOT, modules, parsed
 
 WORDS = (
@@ -236,7 +237,11 @@ def untrue(page: str, text: str) -> Iterator[str]:
             yield f"{page} names the command {span}"
         if re.fullmatch(r"make \w+.*", span) and span.split()[1] not in targets():
             yield f"{page} names the command {span}"
-        if re.fullmatch(r"[A-Z]+(_[A-Z]+)*_(SECONDS|BYTES|EVENTS|ROWS|DEATHS)", span) and not hasattr(limits, span):
+        if (variable := re.fullmatch(r"\$?(PERDURE_[A-Z_]+)", span)) and variable[1] not in variables_of_source():
+            yield f"{page} names the variable {span}"
+        if re.fullmatch(r"(?!PERDURE_)[A-Z]+(_[A-Z]+)*_(SECONDS|BYTES|EVENTS|ROWS|DEATHS)", span) and not hasattr(
+            limits, span
+        ):
             yield f"{page} names the default {span}"
     for target in links(text):
         place = target.partition("#")[0]
@@ -272,7 +277,7 @@ def test_what_the_pages_name_exists() -> None:
 def test_a_page_that_names_what_is_not_there_is_found() -> None:
     for wrong in (
         "`perdure absent`", "`kernel/absent.py`", "`perdure.absent`", "`perdure.engine.Motor`", "`make absent`",
-        "`ABSENT_SECONDS`", "[there](absent.md)",
+        "`ABSENT_SECONDS`", "`$PERDURE_ABSENT`", "[there](absent.md)",
     ):  # fmt: skip
         assert list(untrue("README.md", wrong)), wrong
 
