@@ -41,6 +41,15 @@ def test_a_wrong_url_is_refused_with_the_right_form(url: str, advice: str, capsy
     assert advice in said and said.count("\n") == 1
 
 
+@pytest.mark.parametrize("variable", ["PERDURE_URL", "PERDURE_LOG_LEVEL", "PERDURE_LOG_FORMAT"])
+def test_a_variable_that_is_set_to_nothing_counts_as_not_set(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, "")
+    assert run(["worker", "shop", "--workers", "0"]) == 2
+    assert "--workers 0 would do nothing" in capsys.readouterr().err
+
+
 def test_a_database_that_is_not_there_is_said_and_not_created(tmp_path: Path) -> None:
     said = Terminal(f"sqlite:///{tmp_path}/shop.db")("ps")
     assert said.code == 1 and "there is no database" in said.err

@@ -101,8 +101,8 @@ def whole_app() -> App:
 
 def run(tokens: Sequence[str]) -> int:
     """Carry out one command line; the answer is its exit code, see :mod:`perdure.cli.exit_code`."""
-    if not os.environ.get("PERDURE_URL"):
-        os.environ.pop("PERDURE_URL", None)  # set, but to nothing: as if it were not set
+    for name in [name for name, value in os.environ.items() if name.startswith("PERDURE_") and not value]:
+        del os.environ[name]  # set, but to nothing: as if it were not set
     try:
         command, bound, _ = app_for(tokens).parse_args(list(tokens), print_error=False, exit_on_error=False)
     except CycloptsError as error:
