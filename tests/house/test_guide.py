@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import perdure
+from docs import fences
 from tests.house.page import DOCS, links, pages
 from tests.house.tree import ROOT
 
@@ -69,6 +70,15 @@ def test_the_site_has_the_pages_of_the_guide_in_their_order() -> None:
     assert [name for name in told if re.match(r"guide/\d", name)] == [
         f"guide/{page.name}" for page in sorted(GUIDE.glob("[0-9]*.md"))
     ]
+
+
+def test_every_block_of_code_is_one_on_the_site_too() -> None:
+    hooks = re.search(r"^hooks: \[(\S+)\]$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert hooks is not None and ROOT / hooks[1] == Path(fences.__file__)
+    every = [path.read_text(encoding="utf-8") for path in pages()]
+    assert any("\n```console terminal=2\n" in text for text in every)
+    shown = [fences.on_page_markdown(text) for text in every]
+    assert [line for text in shown for line in re.findall(r"^```.*$", text, re.MULTILINE) if " " in line] == []
 
 
 def test_the_reference_leads_to_each_of_its_pages_and_the_site_has_them() -> None:
