@@ -111,7 +111,8 @@ class Attempt:
     def engine(self) -> Any:
         """The engine whose worker runs this attempt, for a step that starts, signals or looks at other processes.
 
-        Give what it starts a key, since a step may run twice. Raises DefinitionError in a hard step and in unit tests.
+        Give what it starts a key, since a step may run twice. A type checker checks what you do with it if you say what
+        it is: ``engine: Engine = attempt().engine``. Raises DefinitionError in a hard step and in unit tests.
         """
         if self._engine is None:
             raise DefinitionError(
