@@ -8,7 +8,8 @@ from pathlib import Path
 
 import perdure
 from docs import fences
-from tests.house.page import DOCS, links, pages
+from perdure.cli.app import whole_app
+from tests.house.page import DOCS, links, pages, rows, spans
 from tests.house.tree import ROOT
 
 GUIDE = DOCS / "guide"
@@ -51,9 +52,20 @@ def test_a_dead_link_is_found_wherever_it_leads() -> None:
 
 
 def test_the_guide_lists_its_pages_in_their_order() -> None:
-    listed = list(links((GUIDE / "README.md").read_text(encoding="utf-8")))
+    listed = re.findall(r"^\d+\. \[[^]]+\]\((\S+)\)", (GUIDE / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert listed == sorted(page.name for page in GUIDE.glob("[0-9]*.md"))
     assert [name[:2] for name in listed] == [f"{number:02}" for number in range(1, len(listed) + 1)]
+
+
+def test_who_comes_because_something_is_wrong_finds_at_once_where_to_begin() -> None:
+    told = rows((GUIDE / "README.md").read_text(encoding="utf-8"), "what is wrong")
+    assert len(told) <= 10 and all(spans(begin) and list(links(do)) for _, begin, do in told)
+    led_to = {target.partition("#")[0][:2] for *_, do in told for target in links(do)}
+    assert {"16", "17", "18", "29", "30", "31", "32", "33", "34"} <= led_to
+    here = "guide/README.md#when-something-is-wrong"
+    for page in (ROOT / "README.md", DOCS / "index.md"):
+        assert any(target.endswith(here) for target in links(page.read_text(encoding="utf-8"))), page
+    assert {"`perdure health`", "`perdure explain"} <= set(re.findall(r"`perdure \w+`?", str(whole_app().help)))
 
 
 def test_each_page_of_the_guide_leads_to_the_next_one() -> None:

@@ -19,7 +19,9 @@ from perdure.errors import PerdureError
 
 app = App(
     name="perdure",
-    help="Durable processes that right themselves: run workers, look at processes, and give them commands.",
+    help="Durable processes that right themselves: run workers, look at processes, and give them commands.\n\n"
+    "When something is wrong, begin with `perdure health`; "
+    "if one process does not move, with `perdure explain PROCESS`.",
     help_epilogue="Exit codes: 0 done; 1 not done, or the process failed; 2 wrong usage; 3 (explain) it stands still.",
     help_format="plaintext",
     version=version,
