@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure import machine
-from perdure.errors import DefinitionError, WorkflowMisuse
+from perdure import limits, machine
+from perdure.errors import CallRefused, DefinitionError, WorkflowMisuse
 from perdure.kernel.process import Status
 from perdure.kernel.transition import released
 from perdure.turns import verbs
@@ -46,6 +46,14 @@ def meter(*, form: int, factor: int) -> Any:
             self.watt += factor * amount
             return self.watt
 
+        @machine.call
+        def refuse(self) -> None:
+            raise machine.Refusal("not today")
+
+        @machine.signal
+        def reset(self, watt: int) -> None:
+            self.watt = watt
+
         @classmethod
         def upgraded(cls, fields: dict[str, Any], form: int) -> dict[str, Any]:
             assert form == 1
@@ -74,6 +82,48 @@ async def test_fields_of_an_older_form_are_upgraded(opened: Open) -> None:
     assert await again.process(handle.id).call(after.add, 1) == 3001
     row = await until_row(again, handle.id, lambda row: b'"place":"cellar"' in row.state)
     assert b'"form":2' in row.state
+
+
+async def test_a_call_that_is_refused_right_after_an_upgrade_loses_no_fields(opened: Open) -> None:
+    before, after = meter(form=1, factor=1), meter(form=2, factor=1)
+    engine, _ = await opened(work=True, workflows=[before.installed])
+    handle = await engine.start(before.installed)
+    assert await handle.call(before.add, 3) == 3
+    await engine.close(0)
+    again, _ = await opened(work=True, workflows=[after.installed])
+    with pytest.raises(CallRefused, match="not today"):
+        await again.process(handle.id).call(after.refuse)
+    assert await again.process(handle.id).call(after.add, 1) == 3001
+
+
+async def test_a_signal_that_does_not_fit_right_after_an_upgrade_loses_no_fields(opened: Open) -> None:
+    before, after = meter(form=1, factor=1), meter(form=2, factor=1)
+    engine, _ = await opened(work=True, workflows=[before.installed])
+    handle = await engine.start(before.installed)
+    assert await handle.call(before.add, 3) == 3
+    await engine.close(0)
+    upgrading, _ = await opened(work=True, workflows=[after.installed])
+    await upgrading.process(handle.id).signal("reset", ["much"])
+    row = await until_row(upgrading, handle.id, lambda row: b'"form":2' in row.state)
+    assert b'"watt":3000' in row.state
+    await upgrading.close(0)
+    loaded_anew, _ = await opened(work=True, workflows=[after.installed])
+    assert await loaded_anew.process(handle.id).call(after.add, 1) == 3001
+
+
+async def test_a_machine_that_folds_its_history_right_after_an_upgrade_loses_no_fields(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = meter(form=1, factor=1), meter(form=2, factor=1)
+    engine, _ = await opened(work=True, workflows=[before.installed])
+    handle = await engine.start(before.installed)
+    assert [await handle.call(before.add, 1) for _ in range(3)] == [1, 2, 3]
+    run = (await engine.row(handle.id)).run
+    await engine.close(0)
+    monkeypatch.setattr(limits, "FOLDED_TURNS", 3)
+    again, _ = await opened(work=True, workflows=[after.installed])
+    assert await again.process(handle.id).call(after.add, 1) == 3001
+    assert (await again.row(handle.id)).run == run + 1
 
 
 async def test_fields_that_new_code_cannot_read_break_the_machine_and_lose_nothing(opened: Open) -> None:

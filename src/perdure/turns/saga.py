@@ -289,10 +289,15 @@ def owe(loop: AskingLoop, ask: Ask[Any], undo: Undo) -> None:
     ask.add_done_callback(owed.note_end)
 
 
-def forgive(loop: AskingLoop) -> None:
-    """Owe nothing of a method of a machine that has ended: what its scopes have done stands, as after a replay."""
+def forgive(loop: AskingLoop, *, ends: bool) -> None:
+    """Owe nothing of a method of a machine that has ended: what its scopes have done stands, as after a replay.
+
+    Only if the machine ``ends`` with this method, its error tells what the method has undone.
+    """
     if loop.saga is not None:
         loop.saga.owed.clear()
+        if not ends:
+            loop.saga.undone.clear()
 
 
 def never_began(loop: AskingLoop, ask: Ask[Any]) -> None:

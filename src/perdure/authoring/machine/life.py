@@ -229,7 +229,7 @@ class Life:
                 call.answer_raw(raw)
         finally:
             self.acting = False
-        forgive(loop)
+        forgive(loop, ends=self._over)
         self._ended(loop)
 
     def _broken(self, loop: AskingLoop, method: Method[..., Any], call: Call[Any] | None, error: Exception) -> Broken:
