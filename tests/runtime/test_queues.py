@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.step import step
+from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, InvalidInput, ProcessCancelled
 from perdure.kernel.claim import Claim
@@ -51,6 +51,24 @@ async def test_a_worker_runs_no_more_tasks_of_a_queue_at_once_than_it_is_told(op
     gates["go"].set()
     assert await handle.result(LIMIT) == names
     assert max(done) == 2
+
+
+@step
+async def time_left() -> float:
+    return attempt().remaining()
+
+
+@workflow
+async def looks_at_the_time() -> list[float]:
+    return [await time_left(), await time_left.options(queue="till")(), await time_left.options(timeout=5)()]
+
+
+async def test_a_step_that_is_queued_at_one_place_has_a_minute_there(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[looks_at_the_time], queues=["till"])
+    here, queued, short = await (await engine.start(looks_at_the_time)).result(LIMIT)
+    assert 60 < here <= 3600
+    assert 5 < queued <= 60
+    assert 0 < short <= 5
 
 
 async def test_parents_that_wait_in_hand_leave_room_for_their_tasks(opened: Open) -> None:

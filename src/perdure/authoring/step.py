@@ -85,6 +85,7 @@ class Step(Generic[P, R]):
         self.away = self.routing is not None
         self.transaction = joint(self, transaction, hard)
         self._depend(breaker)
+        self.permanent = permanent
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
         self._once(at_most_once, retry)
         self.raises = declared(raises, f"{self}") if raises != () else NOTHING
@@ -124,21 +125,19 @@ class Step(Generic[P, R]):
         turns. ``cost`` is how much it takes of these limits. Before ``delay`` seconds no worker gets it.
         ``accept="first"`` takes the first answer of any attempt, also of one that was given up. ``breaker`` is that of
         the provider or shard which is asked at this place; a queued step has that of its definition. ``at_most_once``
-        and ``keep_arguments`` are as for :func:`step`.
+        and ``keep_arguments`` are as for :func:`step`. No ``retry`` tries the step's permanent errors again.
         """
         other = copy(self)
         given = {"retry": retry, "timeout": timeout, "at_most_once": at_most_once, "keep_arguments": keep_arguments}
         other.set_here = self.set_here | {name for name, value in given.items() if value is not None}
         if retry is not None:
-            other.retry = _retry(retry, ())
+            other.retry = _retry(retry, self.permanent)
         other.routing = routing(
             f"{self}", self.routing, queue=queue, priority=priority, label=label, total=total, total_force=total_force,
             accept=accept, share=share, cost=cost, delay=delay,
         )  # fmt: skip
         other.away = other.routing is not None
-        other.timeout = seconds("timeout", timeout, f"{self}") or (
-            self.timeout if "timeout" in self.declared | self.set_here else other._usual_timeout()
-        )
+        other.timeout = seconds("timeout", timeout, f"{self}") or self._written_timeout() or other._usual_timeout()
         joint(other, self.transaction)
         if breaker is not None:
             if other.away:
@@ -153,6 +152,10 @@ class Step(Generic[P, R]):
         if self.transaction:
             return TRANSACTION_TIMEOUT_SECONDS
         return QUEUED_STEP_TIMEOUT_SECONDS if self.away else STEP_TIMEOUT_SECONDS
+
+    def _written_timeout(self) -> float | None:
+        """The seconds that an attempt may take as the code, or a policy, says; None if nobody has said so."""
+        return self.timeout if "timeout" in self.declared or "timeout" in self.set_here else None
 
     def _depend(self, breaker: Breaker | None) -> None:
         if breaker is not None and not isinstance(breaker, Breaker):
@@ -186,7 +189,7 @@ class Step(Generic[P, R]):
         other = copy(self)
         other.routing, other.away, other.undo = None, False, None  # the process that asked for it owes its undo
         other.retry = with_numbers(self.retry, numbers)
-        other.timeout = timeout or self.timeout
+        other.timeout = timeout or self._written_timeout() or QUEUED_STEP_TIMEOUT_SECONDS
         other._once(self.at_most_once if once is None else once)
         other._keep(False)  # the row of the task has them
         return other
@@ -196,7 +199,7 @@ class Step(Generic[P, R]):
         self.at_most_once = lone(self, at_most_once, retry)
         self.prepared = self.away or self.transaction or self.at_most_once or self.breaker is not None
         if self.at_most_once:
-            self.retry = Retry.NONE
+            self.retry = _retry(Retry.NONE, self.permanent)
 
     def _keep(self, keep_arguments: Any) -> None:
         """Have the history keep the arguments, or not; raises DefinitionError."""
@@ -306,6 +309,7 @@ def _declared(
 
 
 def _retry(retry: Retry, permanent: type[BaseException] | tuple[type[BaseException], ...]) -> Retry:
+    """The retry of a step whose ``permanent`` errors are never retried; raises DefinitionError."""
     if not isinstance(retry, Retry):
         raise DefinitionError(f"retry={retry!r} is no Retry. Write retry=Retry(attempts=5).")
     if not permanent:
