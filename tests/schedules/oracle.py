@@ -104,11 +104,11 @@ class Walk:
 
 
 class Expression:
-    """A cron expression of five fields, or six with seconds before them, as Debian's cron reads it."""
+    """A cron expression of five fields, as Debian's cron reads it, or six with seconds before them."""
 
     def __init__(self, cron: str) -> None:
         *seconds, minute, hour, day, month, weekday = cron.split()
-        self.flowing = bool(seconds) or minute.startswith("*") or hour.startswith("*")
+        self.flowing = any(field.startswith("*") for field in (*seconds, minute, hour))
         self.both = day.startswith("*") or weekday.startswith("*")
         self.times = {
             hours * HOUR + minutes * MINUTE + second

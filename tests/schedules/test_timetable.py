@@ -62,7 +62,12 @@ PEOPLE_ASK = (
 )
 """(zone, expression, since when, the next instants: day and time in UTC)."""
 
-DAY = oracle.DAY * MICROSECONDS
+SIX_FIELDS = (
+    "*/15 59,0-1 * * * *", "30 */20 * * * *", "*/20 30 2 * * *", "0,45 0 2 * * *", "0 30 2 * * *",
+    "5-8 0-2,59 1-3 * * *",
+)  # fmt: skip
+
+DAY, HOUR = oracle.DAY * MICROSECONDS, oracle.HOUR * MICROSECONDS
 MANY = 80
 """Instants of an expression in three days that only the long form has time for."""
 PUT_ON, PUT_BACK = datetime(2026, 3, 29, 1, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC)
@@ -144,13 +149,28 @@ def test_each_time_that_is_shown_comes_also_in_an_hour_that_comes_twice(cron: st
         assert differences(walk, cron) == []
 
 
-@pytest.mark.parametrize("cron", ["*/15 59,0-1 * * * *", "30 */20 * * * *", "0,45 0 2 * * *"])
-def test_six_fields_begin_with_seconds_and_go_by_the_time_that_passes(cron: str) -> None:
+@pytest.mark.parametrize("cron", SIX_FIELDS)
+def test_six_fields_begin_with_seconds_and_come_as_brute_force_says(cron: str) -> None:
     for change in (PUT_ON, PUT_BACK):
         walk = around("Europe/Berlin", change, 1.25, step=1)
         assert walk.twice + walk.left_out == 3600
         assert differences(walk, cron) == []
-    assert after("9 0 2 * * *", "Europe/Berlin", "2026-10-24T12:00Z", 2) == ["25T00:00:09", "25T01:00:09"]
+        assert out_of_step(walk, cron, Random(cron), 7) == []
+
+
+def test_six_fields_without_a_star_in_second_minute_and_hour_go_by_the_hours_of_the_day() -> None:
+    for cron, since, expected in (
+        ("0 30 2 * * *", "2026-03-28T12:00Z", ["29T01:00", "30T00:30"]),
+        ("0 30 2 * * *", "2026-10-24T12:00Z", ["25T00:30", "26T01:30"]),
+        ("9 0 2 * * *", "2026-10-24T12:00Z", ["25T00:00:09", "26T01:00:09"]),
+    ):
+        assert after(cron, "Europe/Zurich", since, 2) == expected
+
+
+def test_several_seconds_that_are_left_out_come_once_at_the_end_of_the_gap() -> None:
+    for cron in ("0,20,40 30 2 * * *", "0-59 0-59 2 * * *", "5-7 10,20 1-2 * * *"):
+        found = list(Timetable(cron=cron, zone="Europe/Zurich").between(micros(PUT_ON) - 1, micros(PUT_ON) + HOUR))
+        assert found == [micros(PUT_ON)]
 
 
 @pytest.mark.parametrize("cron", ["0 0 * * *", "*/20 * * * *", "10 0 * * *", "45 0 * * *", "30 23 * * *"])
@@ -200,10 +220,12 @@ def test_names_and_last_days_mean_what_they_say(cron: str, same: str) -> None:
     assert list(Timetable(cron=cron).between(first, last)) == list(Timetable(cron=same).between(first, last))
 
 
-def test_an_expression_follows_the_clock_if_its_minute_or_hour_begins_with_a_star() -> None:
-    for cron in ("*/10 * * * *", "0 * * * *", "* 2 * * *", "30 */2 * * *", "0 30 2 * * *"):
+def test_an_expression_follows_the_clock_if_its_second_minute_or_hour_begins_with_a_star() -> None:
+    for cron in (
+        "*/10 * * * *", "0 * * * *", "* 2 * * *", "30 */2 * * *", "*/9 30 2 * * *", "0 * 2 * * *", "0 30 */2 * * *",
+    ):  # fmt: skip
         assert follows_the_clock(cron) and Expression(cron).flowing
-    for cron in ("30 2 * * *", "0-59 0-23 * * *", "30 2 */2 * *", "30 2 * */2 */2"):
+    for cron in ("30 2 * * *", "0-59 0-23 * * *", "30 2 */2 * *", "30 2 * */2 */2", "0 30 2 * * *", "0 30 2 */2 * *"):
         assert not (follows_the_clock(cron) or Expression(cron).flowing)
 
 

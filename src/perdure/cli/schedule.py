@@ -87,10 +87,13 @@ def next_times(
 ) -> None:
     """Print the next times of a cron expression; needs no database.
 
+    An expression whose second, minute or hour begins with a star runs whenever
+    its time is shown, also in an hour that comes twice as clocks are put back.
+
     Parameters
     ----------
     cron
-        Minute, hour, day, month and weekday, as in "0 3 * * *"; or @daily.
+        Minute, hour, day, month and weekday, as in "0 3 * * *", perhaps after the second; or @daily.
     zone
         The time zone whose clocks it goes by: Europe/Berlin.
     skip_day
@@ -159,7 +162,7 @@ async def put(
     args
         The workflow's arguments; each is read as JSON, or else as text.
     cron
-        Minute, hour, day, month and weekday, as in "0 3 * * *"; or @daily.
+        Minute, hour, day, month and weekday, as in "0 3 * * *", perhaps after the second; or @daily.
     every
         So often, counted from 1970 in UTC: 90s, 15m, 2h, 7d.
     offset

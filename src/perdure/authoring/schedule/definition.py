@@ -60,9 +60,9 @@ class Schedule:
 
     ``cron`` has five fields (minute, hour, day, month, weekday), six with seconds before them, or is a nickname like
     ``@daily``. It goes by the clocks of ``zone``: an hour that is left out when they are put on runs at once after the
-    gap, one that comes twice runs the first time; an expression whose minute or hour begins with a star runs whenever
-    its time is shown. On the dates in ``skip_days``, holidays for example, nothing comes: at most 1,000, and with
-    ``cron`` alone. ``every`` and ``offset`` are durations, counted from 1970 in UTC; ``at`` is a time with a zone.
+    gap, one that comes twice runs the first time; an expression whose second, minute or hour begins with a star runs
+    whenever its time is shown. On the dates in ``skip_days``, holidays for example, nothing comes: at most 1,000, and
+    with ``cron`` alone. ``every`` and ``offset`` are durations, counted from 1970 in UTC; ``at`` is a time with a zone.
 
     ``overlap`` says what happens while ``limit`` processes of the schedule still run (default: 1): the occurrence is
     left out (``"skip"``), waits (``"queue"``), or the oldest of them is asked to cancel (``"cancel"``); with

@@ -81,10 +81,11 @@ def spread(name: str, instant: int, jitter: int) -> int:
 def follows_the_clock(cron: str) -> bool:
     """Whether an expression goes by the time that passes (``*/10 * * * *``), and not by hours of the day.
 
-    So it is, as in Debian's cron, if its minute or its hour begins with a star, or if it has seconds.
+    So it is, as in Debian's cron, if its minute or its hour begins with a star; with seconds, which stand before these,
+    also if they do.
     """
-    minute, hour, *others = cron.split()
-    return len(others) > 3 or minute.startswith("*") or hour.startswith("*")
+    *times, _day, _month, _weekday = cron.split()
+    return any(field.startswith("*") for field in times)
 
 
 def _by_cron(cron: str, zone: ZoneInfo, instant: int, skip_days: Set[date]) -> Iterator[int]:
