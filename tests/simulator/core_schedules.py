@@ -13,6 +13,7 @@ from perdure.authoring.schedule.definition import Overlap, instant_of, moment
 from perdure.client.schedules import ScheduleHandle, ScheduleView
 from perdure.clock import SECOND
 from perdure.errors import IllegalMove, PerdureError
+from perdure.kernel.message import MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.store.base import Search
@@ -173,19 +174,27 @@ async def _judge(cluster: Cluster, kept: Kept, view: ScheduleView) -> None:
         fits = counted == come or (stopped and counted >= come)
         cluster.require("the_value_is_exact", fits, f"{told}, {view.missed} missed")
         cluster.require("the_value_is_exact", len(due) == view.started, f"{told}, and it has counted {view.started}")
-    if kept.overlap in ("skip", "queue"):
-        most = _at_once(list(due.values()))
-        cluster.require("in_order", most <= kept.limit, f"{most} of schedule {kept.name} ran at once")
+    if kept.overlap != "allow":
+        most = _at_once([(row.created_at, await _asked(cluster, row)) for row in due.values()])
+        cluster.require(
+            "in_order", most <= kept.limit, f"{most} of schedule {kept.name} ran at once, unasked to cancel"
+        )
     cluster.probe("a schedule has left out an occurrence", view.skipped)
+
+
+async def _asked(cluster: Cluster, row: Process) -> int:
+    """When a process was asked to cancel for the first time; when it ended, if that was earlier."""
+    messages = await cluster.client.store.messages([(row.id, 0)])
+    return min([row.changed_at, *(one.at for one in messages if one.type is MessageType.CANCEL)])
 
 
 def _instant(row: Process) -> int:
     return instant_of(datetime.fromisoformat(json.decode(row.attributes or b"{}")["scheduled_at"]), "the instant")
 
 
-def _at_once(rows: list[Process]) -> int:
-    """How many of these processes ran at once, at most, by the store's time."""
-    moves = sorted(move for row in rows for move in ((row.created_at, 1), (row.changed_at, -1)))
+def _at_once(spans: list[tuple[int, int]]) -> int:
+    """How many of these spans of time, from one instant to another, there are at once, at most."""
+    moves = sorted(move for begin, end in spans for move in ((begin, 1), (end, -1)))
     most = running = 0
     for _, change in moves:
         running += change

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, iso
 from perdure.authoring.schedule.timetable import spread
 from perdure.authoring.step import step
 from perdure.clock import microseconds
+from perdure.errors import ProcessNotFound
 from perdure.futures import OnAnswer, asked
 from perdure.kernel import payload
 from perdure.kernel.commit import Start, StartAnswer
@@ -48,11 +50,12 @@ class Target(Struct, frozen=True, omit_defaults=True):
     late: Target | None = None
 
 
-class Occurrence(Struct, frozen=True):
-    """A process that a schedule has started, and for which instant."""
+class Occurrence(Struct, frozen=True, omit_defaults=True):
+    """A process that a schedule has started, for which instant, and whether the schedule has asked it to cancel."""
 
     process: str
     at: int
+    cancelled: bool = False
 
 
 class Standing(Struct, frozen=True, omit_defaults=True):
@@ -175,7 +178,7 @@ class _Going:
             rest = replace(standing, running=self._tracked(), failures=self._failures, waiting=[], due=None)
             return RoundReport(rest, self._started, self._skipped, self._missed, stop)
         come, cursor, more = self._come(standing.cursor)
-        waiting = await self._start([*standing.waiting, *come])
+        waiting = await self._start([*standing.waiting, *come], more)
         await self._begin(self._round.at_once)
         due = self._round.now if more else self._next(cursor, waiting)
         after = Standing(cursor, self._tracked(), waiting, self._failures, due)
@@ -237,24 +240,41 @@ class _Going:
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
-    async def _start(self, wanted: Sequence[int]) -> list[int]:
-        """Start what may be started now; the answer are those that wait."""
+    async def _start(self, wanted: Sequence[int], more: bool) -> list[int]:
+        """Start what may be started now; the answer are those that wait. Whether ``more`` have come matters too."""
         plan = self._plan
+        if plan.overlap == "cancel":
+            return await self._start_last(wanted, more)
         free = len(wanted) if plan.overlap == "allow" else max(0, plan.limit - len(self._running))
         at_once, others = list(wanted[:free]), list(wanted[free:])
-        if plan.overlap == "cancel":
-            await self._cancel(len(others))
-            at_once, others = at_once + others, []
         await self._begin(at_once)
         waiting = others[: limits.SCHEDULE_STARTED_RECORDS] if plan.overlap == "queue" else []
         self._skipped += len(others) - len(waiting)
         return waiting
 
-    async def _cancel(self, count: int) -> None:
-        for one in self._running[:count]:
-            await self._engine.process(one.process).cancel(
-                who=f"schedule {self._round.name}", why="the next one has come", origin="schedule"
-            )
+    async def _start_last(self, wanted: Sequence[int], more: bool) -> list[int]:
+        """Start the last of these, as many as may run, in the place of others; if ``more`` have come they wait."""
+        limit = self._plan.limit
+        last = list(wanted[-limit:])
+        self._skipped += len(wanted) - len(last)
+        if more and limit < limits.SCHEDULE_STARTED_RECORDS:
+            return last
+        if last:
+            await self._cancel_down_to(limit - len(last))
+            await self._begin(last)
+        return []
+
+    async def _cancel_down_to(self, most: int) -> None:
+        """Ask the oldest to cancel, each once, until so many are left that were not asked."""
+        unasked = [one.process for one in self._running if not one.cancelled]
+        asked = unasked[: max(0, len(unasked) - most)]
+        for process in asked:
+            with suppress(ProcessNotFound):  # it has ended since it was looked at, and was removed
+                await self._engine.process(process).cancel(
+                    who=f"schedule {self._round.name}", why="the next one has come", origin="schedule"
+                )
+        # If we die here they are asked once more: the round runs again and decides the same.
+        self._running = [replace(one, cancelled=one.cancelled or one.process in asked) for one in self._running]
 
     async def _begin(self, instants: Iterable[int]) -> None:
         """Start the processes of these instants, each once, but for those that were started before this round."""
