@@ -22,8 +22,9 @@ from perdure.client.finding.grammar import parsed
 from perdure.client.finding.saved import expanded
 from perdure.client.handle import Handle
 from perdure.client.view import instant
+from perdure.client.whole_rows import whole
 from perdure.clock import Duration, microseconds
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, PerdureError
 from perdure.futures import asked
 from perdure.kernel.audit import Audit
 from perdure.kernel.check import CHECKS, Check, FixOrder, mend, named
@@ -135,7 +136,16 @@ class CheckRunHandle:
         return status
 
 
+def _told(row: Process) -> CheckStatus:
+    """What can be told of a check run by its row, whatever it says."""
+    try:
+        return _status(row)
+    except PerdureError:
+        return CheckStatus("cannot be read here")
+
+
 def _status(row: Process) -> CheckStatus:
+    """What the row of a check run says; raises UnreadablePayload."""
     if not has_begun(row.state):
         return CheckStatus("waits for a worker")
     if row.result is not None:
@@ -225,8 +235,9 @@ class Checks:
     async def runs(self, limit: int = 100) -> builtins.list[tuple[str, CheckStatus]]:
         """The check runs that there are, the newest first: their ids, and what has become of each."""
         validation.outside_a_turn()
-        rows = await self._client.store.search(validation.search(Search(kind=KIND, limit=limit)))
-        return [(id_text(row.id), _status(row)) for row in rows]
+        store = self._client.store
+        rows = await whole(store, await store.search(validation.search(Search(kind=KIND, limit=limit))))
+        return [(id_text(row.id), _told(row)) for row in rows]
 
     async def findings(self, *, gone: bool = False) -> builtins.list[FindingView]:
         """The faults that were found and are there still, the newest first; with ``gone`` also those that were.

@@ -28,7 +28,7 @@ from perdure.kernel.integrity import refuse_newer
 from perdure.kernel.inverse import taken_back
 from perdure.kernel.payload import encode
 from perdure.kernel.process import Changes, Process, Status
-from perdure.kernel.stored import first_trouble
+from perdure.kernel.stored import first_trouble, why_undecodable
 from perdure.kernel.transition import Sender
 from perdure.kernel.worker import Pair
 
@@ -113,15 +113,19 @@ def retry(sender: Sender) -> Decision:
     """Let it go on from its last good event. Only a new run copies what is recorded, and so reads it."""
 
     def retried(row: Process, history: Sequence[Event], now: int) -> Commit:
-        if _opens_a_run(row):
+        if row.status is Status.FAILED or (_is_open(row.state) and is_checkpoint(row.state)):
             refuse_unreadable(row, history)
         return run.retried(row, history, sender, now=now)
 
-    return Decision(retried, _opens_a_run)
+    return Decision(retried, _may_open_a_run)
 
 
-def _opens_a_run(row: Process) -> bool:
-    return row.status is Status.FAILED or is_checkpoint(row.state)
+def _may_open_a_run(row: Process) -> bool:
+    return row.status is Status.FAILED or not _is_open(row.state) or is_checkpoint(row.state)
+
+
+def _is_open(state: bytes | None) -> bool:
+    return why_undecodable(state) is None
 
 
 def restart(sender: Sender) -> Decision:

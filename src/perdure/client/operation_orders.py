@@ -19,12 +19,13 @@ from perdure.authoring.operation.plan import (
 )
 from perdure.client.finding.failures import FAILED
 from perdure.client.finding.finder import Finder
-from perdure.client.operation_row import outcome_of, plan_of
+from perdure.client.operation_row import NOT_BEGUN, NOT_READ, plan_of, told_of
 from perdure.client.operation_verb import asks_for_hosts, ends, origin_of
 from perdure.client.past_orders import at_rest, commanded
-from perdure.client.portion import OperationPortion, rows_of
+from perdure.client.portion import OperationPortion
 from perdure.client.read_ahead import ReadAhead
 from perdure.client.unserved import hosted_now
+from perdure.client.whole_rows import rows_of, whole
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process, Status
@@ -122,10 +123,10 @@ class OperationOrders:
             return ""
         now = await self._client.store.now()
         search = Search(kind=KIND, statuses=(Status.RUNNING,), limit=LIST_ROWS)
-        for row in await self._client.store.search(search):
+        for row in await whole(self._client.store, await self._client.store.search(search)):
             busy = row.owner is not None or (row.due_at is not None and row.due_at <= now and not row.reminder)
-            outcome = outcome_of(row)
-            at_it = outcome is None or (outcome.phase in ("canary", "running") and not outcome.paused)
+            told = told_of(row)
+            at_it = told.phase in (NOT_BEGUN, NOT_READ, "canary", "running") and not told.paused
             if row.priority < plan.priority and busy and at_it and id_text(row.id) != operation:
                 return f"operation {id_text(row.id)} goes first: its priority is {row.priority}, here {plan.priority}"
         return ""

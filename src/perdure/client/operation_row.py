@@ -6,12 +6,33 @@ from msgspec import json
 
 from perdure.authoring.operation.machine import OperationMachine
 from perdure.authoring.operation.plan import OperationPlan, OperationStatus
+from perdure.errors import PerdureError
 from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.process import Process
 
+NOT_BEGUN = "waits for a worker"
+NOT_READ = "cannot be read here"
+"""The phases of operations whose rows say nothing: not yet, and not to who has no key."""
+
+
+def told_of(row: Process) -> OperationStatus:
+    """What can be told of an operation by its row, whatever it says."""
+    try:
+        return outcome_of(row) or OperationStatus(NOT_BEGUN)
+    except PerdureError:
+        return OperationStatus(NOT_READ)
+
+
+def known_outcome(row: Process) -> OperationStatus | None:
+    """What the row of an operation says, if it says something that can be read here."""
+    try:
+        return outcome_of(row)
+    except PerdureError:
+        return None
+
 
 def outcome_of(row: Process) -> OperationStatus | None:
-    """What the row of an operation says, if it says something yet."""
+    """What the row of an operation says, if it says something yet; raises UnreadablePayload."""
     return None if not has_begun(row.state) else json.decode(row.state or b"{}", type=OperationStatus)
 
 

@@ -16,8 +16,9 @@ from perdure.client.finding.finder import ahead
 from perdure.client.finding.saved import expanded
 from perdure.client.handle import Handle
 from perdure.client.operation_orders import OperationOrders
-from perdure.client.operation_row import outcome_of, plan_of
+from perdure.client.operation_row import NOT_BEGUN, outcome_of, plan_of, told_of
 from perdure.client.operation_verb import checked, with_care
+from perdure.client.whole_rows import whole
 from perdure.clock import Duration, in_seconds
 from perdure.errors import (
     IllegalMove,
@@ -62,7 +63,7 @@ class OperationHandle:
     async def status(self) -> OperationStatus:
         """What has become of it until now. Raises ProcessNotFound."""
         row = await self._client.row(self.id)
-        return outcome_of(row) or OperationStatus("waits for a worker")
+        return outcome_of(row) or OperationStatus(NOT_BEGUN)
 
     async def pause(self, why: str = "") -> None:
         """Do nothing more after the portion under way, until it is resumed. Raises CallRefused if it has ended."""
@@ -206,5 +207,6 @@ class Operations(OperationOrders):
     async def list(self, limit: int = 100) -> builtins.list[tuple[str, OperationStatus]]:
         """The operations that there are, the newest first: their ids, and what has become of each."""
         validation.outside_a_turn()
-        rows = await self._client.store.search(validation.search(Search(kind=KIND, limit=limit)))
-        return [(id_text(row.id), outcome_of(row) or OperationStatus("waits for a worker")) for row in rows]
+        store = self._client.store
+        rows = await whole(store, await store.search(validation.search(Search(kind=KIND, limit=limit))))
+        return [(id_text(row.id), told_of(row)) for row in rows]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from itertools import islice
-from typing import TypeVar
 
+from perdure.client.whole_rows import cut
 from perdure.kernel.event import Event, HistoryWanted
 from perdure.kernel.inverse import ordered_by, sent_by
 from perdure.kernel.message import MessageType
 from perdure.kernel.process import Process
 from perdure.limits import BATCH_BYTES, LIST_ROWS
 from perdure.store.base import Store
-
-T = TypeVar("T")
 
 EVENTS = 100
 """How many events at either end of a run are looked at for a command of the operation."""
@@ -99,9 +96,3 @@ async def every_history(store: Store, wants: Sequence[HistoryWanted]) -> AsyncIt
         found = await store.histories(wants, most=BATCH_BYTES)
         yield found
         wants = [want for want in wants if want.process not in found]
-
-
-def cut(every: Iterable[T], size: int) -> list[tuple[T, ...]]:
-    """A sequence in parts of at most that size."""
-    rest = iter(every)
-    return list(iter(lambda: tuple(islice(rest, size)), ()))

@@ -18,8 +18,9 @@ from perdure.client.judged import Changed, Judged, effects, refused, unless_chan
 from perdure.client.operation_verb import Means, command_of, origin_of
 from perdure.client.orders import applied
 from perdure.client.parts import ClientParts
-from perdure.client.past_orders import cancelled, commanded, cut, every_history
+from perdure.client.past_orders import cancelled, commanded, every_history
 from perdure.client.single_order import ANY_TIME, SingleOrder, Tried
+from perdure.client.whole_rows import cut, rows_of, whole
 from perdure.errors import BadRecord, PerdureError, ProcessNotFound
 from perdure.futures import asked
 from perdure.kernel.child import beforehand
@@ -28,8 +29,6 @@ from perdure.kernel.event import Event, HistoryWanted
 from perdure.kernel.manual_result import NothingOpen
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Pair
-from perdure.limits import LIST_ROWS
-from perdure.store.base import Search, Store
 
 AT_ONCE = 200
 """How many commits are handed over together: a start waits behind no more of them."""
@@ -114,8 +113,9 @@ class OperationPortion:
             await self._each_alone(done, ANY_TIME)
 
     async def _read(self, decision: Decision, rows: Sequence[Process]) -> AsyncIterator[Sequence[_Pair]]:
-        """The rows, not many at once, each with the history of its run if the decision reads it."""
-        for some in cut(rows, AT_ONCE):
+        """The rows, not many at once, each whole, and with the history of its run if the decision reads it."""
+        for listed in cut(rows, AT_ONCE):
+            some = await whole(self.parts.store, listed)
             wanted = {
                 row.id: HistoryWanted(row.id, row.run, row.events) for row in some if row.events and decision.reads(row)
             }
@@ -132,6 +132,9 @@ class OperationPortion:
         except NothingOpen as why:
             if decision.patient and row.owner is not None:
                 self._alone.append(row.id)
+            self.told[row.id] = refused(why)
+        except Changed as why:  # between the list and now
+            self._outrun.append(row.id)
             self.told[row.id] = refused(why)
         except PerdureError as why:
             self.told[row.id] = refused(why)
@@ -201,8 +204,3 @@ class OperationPortion:
         except PerdureError as why:
             told = refused(why)
         self.told[order.id_bytes] = told
-
-
-async def rows_of(store: Store, ids: Sequence[bytes]) -> list[Process]:
-    """The rows of these processes, as far as they exist."""
-    return [row for some in cut(ids, LIST_ROWS) for row in await store.search(Search(ids=some, limit=len(some)))]

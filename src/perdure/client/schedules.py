@@ -19,6 +19,7 @@ from perdure.authoring.schedule.timetable import Timetable
 from perdure.authoring.start import NamedWorkflow, Startable
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
+from perdure.client.whole_rows import whole
 from perdure.clock import SECOND, Duration, in_seconds
 from perdure.errors import (
     CallRefused,
@@ -156,7 +157,7 @@ class Schedules:
         """All schedules, by name; what cannot be read of one says why, in place of when it comes."""
         found: builtins.list[Process] = []
         page = Search(kind=KIND, limit=limits.LIST_ROWS)
-        while rows := await self._client.store.search(page):
+        while rows := await whole(self._client.store, await self._client.store.search(page)):
             found += rows
             page = Search(kind=KIND, limit=limits.LIST_ROWS, before_id=rows[-1].id)
         return sorted((one for one in map(_shown, found) if one is not None), key=lambda one: one.name)

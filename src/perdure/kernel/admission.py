@@ -19,6 +19,7 @@ from perdure.kernel.integrity import flaw
 from perdure.kernel.message import Message, call_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.run import opening_of
+from perdure.kernel.stored import why_undecodable
 
 
 def start_of(archived: Archived, *, now: int, idle_at: int) -> Start:
@@ -75,6 +76,8 @@ def _after(number: int, numbers: Mapping[int, int]) -> int:
 
 
 def _state(process: Process, numbers: Mapping[int, int]) -> bytes | None:
+    if process.final and why_undecodable(process.state) is not None:
+        return process.state  # it goes on no more: the number of the last letter that is named in it does not count
     if process.state is None or not is_checkpoint(process.state):
         return process.state
     checkpoint, fields = parted(process.state)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure.errors import PerdureError
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
-from perdure.kernel.stored import reader
+from perdure.kernel.stored import reader, why_undecodable
 
 MARK = "@machine"
 """The checkpoint's name among the fields; no field can be called so."""
@@ -86,7 +86,9 @@ def written(checkpoint: Checkpoint, fields: bytes) -> bytes:
 
 
 def is_checkpoint(state: bytes | None) -> bool:
-    """Whether a state is a machine's."""
+    """Whether a state is a machine's; raises UnreadablePayload if that cannot be seen, since it was not opened."""
+    if (why := why_undecodable(state)) is not None:
+        raise why
     return state is not None and state.startswith(_BEGINNING)
 
 
@@ -96,8 +98,11 @@ def has_begun(state: bytes | None) -> bool:
 
 
 def is_closed(state: bytes | None) -> bool:
-    """Whether a state is that of a machine which removes itself; raises UnreadablePayload."""
-    return state is not None and is_checkpoint(state) and parted(state)[0].closed
+    """Whether a state is that of a machine which removes itself, as far as it can be read."""
+    try:
+        return state is not None and is_checkpoint(state) and parted(state)[0].closed
+    except PerdureError:
+        return False
 
 
 def parted(state: bytes) -> tuple[Checkpoint, bytes]:
@@ -109,16 +114,14 @@ def parted(state: bytes) -> tuple[Checkpoint, bytes]:
 
 def shown(state: bytes | None) -> bytes | None:
     """The state as people see it: of a machine the fields alone, as far as they can be read."""
-    if state is None or not is_checkpoint(state):
-        return state
     try:
-        return parted(state)[1]
+        return parted(state)[1] if state is not None and is_checkpoint(state) else state
     except PerdureError:
         return state
 
 
 def carried_over(process: Process, run: int) -> bytes | None:
-    """The state of a process that goes on in another run, where it was."""
+    """The state of a process that goes on in another run, where it was; raises UnreadablePayload."""
     state = process.state
     if state is None or not is_checkpoint(state):
         return state
@@ -127,7 +130,10 @@ def carried_over(process: Process, run: int) -> bytes | None:
 
 
 def unfinished(process: Process, history: Sequence[Event]) -> Sequence[Event]:
-    """Of a machine's history what belongs to the method under way, and to no method at all; any other history whole."""
+    """Of a machine's history what belongs to the method under way, and to no method at all; any other history whole.
+
+    Raises UnreadablePayload.
+    """
     if process.state is None or not is_checkpoint(process.state):
         return history
     checkpoint, _ = parted(process.state)

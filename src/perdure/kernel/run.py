@@ -176,17 +176,30 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
     A broken or held one goes on in its run, but for a machine that a step has broken. That and a failed one get a new
     run with a copy of what happened before the step that failed for good: that step gets fresh attempts under its old
     idempotency key, and messages that were received after it are offered again (rule 21). Refused if a step before that
-    one was undone since.
+    one was undone since; raises UnreadablePayload if what counts of its state cannot be read.
     """
     allow(process, Verb.RETRY)
-    open = unfinished(process, history)
-    failed_step = any(event.type is EventType.STEP_FAILED for event in open)
-    by_step = process.status is Status.BROKEN and is_checkpoint(process.state) and failed_step
+    by_step = process.status is Status.BROKEN and _method_failed(process, history)
     if process.status is not Status.FAILED and not by_step:
         return gone_on(process, sender, now)
+    open = unfinished(process, history)
     kept = last_good(open)
     refuse_what_was_undone(open, kept)
     return reopened(process, history, kept, sender, now)
+
+
+def _method_failed(process: Process, history: Sequence[Event]) -> bool:
+    """Whether it is a machine with a step that has failed in the method under way; raises UnreadablePayload.
+
+    Without any step that has failed it does not count whether it is a machine.
+    """
+    if not _step_failed(history):
+        return False
+    return is_checkpoint(process.state) and _step_failed(unfinished(process, history))
+
+
+def _step_failed(history: Sequence[Event]) -> bool:
+    return any(event.type is EventType.STEP_FAILED for event in history)
 
 
 def restarted(
@@ -201,7 +214,8 @@ def restarted(
     """Begin again from the stored input, or from another one, in a new run that keeps nothing but the messages.
 
     Children that have not answered are asked to end. Every message is offered again, except that earlier cancels count
-    no more. Nothing is undone: the opening lists the steps that should have been.
+    no more. Nothing is undone: the opening lists the steps that should have been. Raises IllegalMove for a machine that
+    has begun, and UnreadablePayload if it cannot be seen whether it is one.
     """
     allow(process, Verb.RESTART)
     if has_begun(process.state):

@@ -14,8 +14,9 @@ from perdure.authoring.operation.plan import OperationStatus
 from perdure.client.finding.failures import FAILED
 from perdure.client.finding.fields import Candidate
 from perdure.client.finding.finder import Finder
-from perdure.client.operation_row import outcome_of, plan_of
+from perdure.client.operation_row import known_outcome, plan_of
 from perdure.client.polling import unpolled_queues
+from perdure.client.whole_rows import whole
 from perdure.clock import SECOND, microseconds
 from perdure.kernel import outage
 from perdure.kernel.alerting import SAMPLES, AlertCondition, AlertFact, AlertLook, AlertPlan
@@ -133,9 +134,9 @@ async def _failures(asked: AlertQuestion) -> list[AlertFact]:
 
 async def _operations(store: Store) -> AsyncIterator[tuple[Process, OperationStatus | None]]:
     search = Search(kind=OPERATION, limit=limits.LIST_ROWS)
-    while rows := await store.search(search):
+    while rows := await whole(store, await store.search(search)):
         for row in rows:
-            yield row, outcome_of(row)
+            yield row, known_outcome(row)
         search = Search(kind=OPERATION, limit=limits.LIST_ROWS, before_id=rows[-1].id)
 
 

@@ -9,6 +9,7 @@ from perdure.authoring.operation.machine import KIND
 from perdure.authoring.operation.plan import OperationPlan, Window
 from perdure.client.finding.fields import Candidate
 from perdure.client.finding.grammar import parsed
+from perdure.client.whole_rows import whole
 from perdure.errors import PerdureError
 from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.names import id_bytes, id_text
@@ -32,7 +33,7 @@ async def commanded_by(store: Store, row: Process, now: int) -> str | None:
     """The id of an operation under way that has not come to this process yet, and whose query it fits."""
     search = Search(kind=KIND, statuses=(Status.RUNNING,), limit=LIST_ROWS)
     while True:
-        page = await store.search(search)
+        page = await whole(store, await store.search(search))
         for one in page:
             if one.id != row.id and _comes_to(one, row, now):
                 return id_text(one.id)
