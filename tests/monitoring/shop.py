@@ -120,6 +120,16 @@ async def tells() -> dict[str, Any]:
     return context()
 
 
+MUCH = {"note": "x" * (64 * 1024 - 60)}
+"""Attributes beside which there is room for a small context, and not for a traceparent."""
+
+
+@workflow
+async def gives_much() -> str:
+    """A child with such attributes."""
+    return await gift.child.options(attributes=MUCH)("cup")
+
+
 class Account(machine.Machine):
     """A machine with a balance."""
 
@@ -137,5 +147,10 @@ class Account(machine.Machine):
         self.balance += cents
         return self.balance
 
+    @machine.call
+    def tells(self) -> dict[str, Any]:
+        """The context with which it was called."""
+        return context()
 
-WORKFLOWS = [order, gift, waits, asks, counts, hangs, weighs, tells, Account.__machine__]
+
+WORKFLOWS = [order, gift, waits, asks, counts, hangs, weighs, tells, gives_much, Account.__machine__]

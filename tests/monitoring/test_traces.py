@@ -7,17 +7,17 @@ import re
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import SpanKind, StatusCode
 
 from perdure import Engine
-from perdure.errors import CallRefused, DefinitionError, ProcessFailed
+from perdure.errors import CallRefused, DefinitionError, InvalidInput, PayloadTooLarge, ProcessFailed
 from perdure.kernel.names import id_bytes
 from perdure.monitoring.span_ids import TraceParent, trace_of
 from tests.monitoring import shop
 from tests.monitoring.conftest import Spans
-from tests.runtime.conftest import Open, lose, until
+from tests.runtime.conftest import LIMIT, Open, lose, until
 
 
 @pytest.fixture(autouse=True)
@@ -192,6 +192,83 @@ async def test_no_argument_result_or_message_of_an_error_is_in_a_span(opened: Op
     await until(lambda: spans.named("order"))
     told = "".join(span.to_json() for span in spans.all)
     assert "secret" not in told and "the line is dead" not in told
+
+
+async def test_a_context_without_room_for_the_trace_goes_to_children_and_queued_steps_as_it_is(
+    opened: Open, spans: Spans
+) -> None:
+    engine, _ = await opened(work=True, workflows=shop.WORKFLOWS, traces=spans.provider)
+    handle = await engine.start(shop.order.options(context={"blob": "x" * 4050}), "cup")
+    assert await handle.result(LIMIT) == 1299
+    await until(lambda: spans.named("order"))
+    order, queued = spans.one("order"), spans.one("queue bank")
+    assert (order.parent, queued.parent) == (None, None), "each has a trace of its own"
+
+
+async def test_a_child_whose_attributes_leave_no_room_for_the_trace_is_started_without_it(
+    opened: Open, spans: Spans
+) -> None:
+    engine, _ = await opened(work=True, workflows=shop.WORKFLOWS, traces=spans.provider)
+    handle = await engine.start(shop.gives_much)
+    assert await handle.result(LIMIT) == "cup"
+
+
+async def test_a_start_inside_a_span_keeps_its_context_and_attributes_if_they_leave_no_room_for_the_span(
+    opened: Open, spans: Spans
+) -> None:
+    engine, _ = await opened(work=True, workflows=shop.WORKFLOWS, traces=spans.provider)
+    much = {"blob": "x" * 4050}
+    with spans.provider.get_tracer("web").start_as_current_span("POST /orders"):
+        full = await engine.start(shop.tells.options(context=much))
+        marked = await engine.start(shop.tells.options(context={"tenant": "acme"}, attributes=shop.MUCH))
+        with pytest.raises(PayloadTooLarge, match="the context"):
+            await engine.start(shop.tells.options(context={"blob": "x" * 4096}))
+        with pytest.raises(InvalidInput, match="is no context"):
+            await engine.start(shop.tells.options(context="acme"))
+    assert (await full.result(LIMIT), await marked.result(LIMIT)) == (much, {"tenant": "acme"})
+
+
+async def test_a_call_inside_a_span_keeps_its_context_if_that_leaves_no_room_for_the_span(
+    opened: Open, spans: Spans
+) -> None:
+    engine, _ = await opened(work=True, workflows=shop.WORKFLOWS, traces=spans.provider)
+    account: Any = await engine.start(shop.Account.opened)
+    much = {"blob": "x" * 4050}
+    with spans.provider.get_tracer("web").start_as_current_span("POST /orders"):
+        assert await account.call(shop.Account.tells.options(context=much)) == much
+
+
+async def test_a_sampler_or_a_span_processor_that_raises_stops_no_process(
+    sqlite_url: str, spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = TracerProvider(sampler=FailingSampler())
+    failing = TracerProvider()
+    failing.add_span_processor(FailingProcessor())
+    for given in (provider, failing):
+        async with Engine(sqlite_url, work=True, workflows=shop.WORKFLOWS, traces=given) as engine:
+            assert await (await engine.start(shop.order, "cup")).result(LIMIT) == 1299
+            assert engine.telemetry.counters["commits"] >= 4
+    assert "could not be made" in caplog.text and "please report it" not in caplog.text
+
+
+class FailingSampler(Sampler):
+    """A sampler with a mistake."""
+
+    def should_sample(self, *given: Any, **named: Any) -> Any:
+        """Fails."""
+        raise LookupError("no rule for this")
+
+    def get_description(self) -> str:
+        """What it is."""
+        return "failing"
+
+
+class FailingProcessor(SpanProcessor):
+    """A span processor with a mistake."""
+
+    def on_end(self, span: Any) -> None:
+        """Fails."""
+        raise LookupError("no place for this")
 
 
 def test_what_is_no_provider_is_refused_at_the_door() -> None:

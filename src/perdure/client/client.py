@@ -201,10 +201,9 @@ class Client(Explaining, Groups):
             attributes=validation.attributes(options.attributes),
             priority=options.priority,
         )
-        if options.context is None and self.tracer is None:
-            return process
-        context = options.context if self.tracer is None else self.tracer.context(options.context)
-        return process if context is None else carrying(process, checked(context))
+        if self.tracer is not None:
+            return self.tracer.start(process, options.context)
+        return process if options.context is None else carrying(process, checked(options.context))
 
     def _first_message(self, process: Process, options: StartOptions) -> Message | None:
         if options.signal is None:

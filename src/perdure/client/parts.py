@@ -47,8 +47,8 @@ class Doors(Protocol):
 class StartTracer(Protocol):
     """Puts the trace in which a process is started into its context."""
 
-    def context(self, given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The context of a start, for which this one is given."""
+    def start(self, process: Process, given: Mapping[str, Any] | None) -> Process:
+        """The row of a new process with its context, for which this one is given."""
 
 
 @dataclass(frozen=True, slots=True)

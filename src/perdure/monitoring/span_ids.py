@@ -51,6 +51,10 @@ class SpanIds(local):
         """The next span has these ids."""
         self._next = trace, span
 
+    def forget(self) -> None:
+        """The span that was expected has not been made."""
+        self._next = None
+
     def generate_trace_id(self) -> int:
         """See IdGenerator of the SDK, which asks for a trace before it asks for a span."""
         return int(self._others.generate_trace_id()) if self._next is None else self._next[0]

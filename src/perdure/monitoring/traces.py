@@ -3,6 +3,9 @@
 Ids of traces and spans follow from the process, its run and the step, so that all workers name them alike without
 asking each other. A span is made when what it tells has been written, by the worker that has written it: a replay
 writes nothing, so that it makes none a second time, and what a killed worker had under way makes one when it is done.
+
+A trace stops no process: a context that has no room for it goes on without it, and an error of a sampler or of a span
+processor is logged.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.authoring.attempt import ATTEMPT
 from perdure.authoring.step import Attempt
-from perdure.errors import DefinitionError
+from perdure.errors import DefinitionError, PayloadTooLarge
 from perdure.kernel import context as carried
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import APPLIED, CREATED, Commit, Start
@@ -26,6 +29,7 @@ from perdure.kernel.message import LETTERS, Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import RUNNING, Process, Status
 from perdure.kernel.retry import decode_attempt
+from perdure.logs import logger
 from perdure.monitoring.span_ids import TRACEPARENT, SpanIds, TraceParent, trace_of
 
 try:
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from perdure.runtime.observed import Records, Turn, WrittenAnswers
     from perdure.runtime.steps.attempt_run import AttemptRun
     from perdure.runtime.store_time import StoreTime
+
+log = logger("worker")
 
 _ENDS = {
     EventType.COMPLETED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN, EventType.TERMINATED,
@@ -82,15 +88,22 @@ class Traces:
         self._calls: dict[tuple[bytes, int], int] = {}
         self._runs: dict[tuple[bytes, int], int] = {}
         self._ended: dict[tuple[bytes, int], None] = {}
+        self._failures: set[type[Exception]] = set()
 
     # -- what goes out -------------------------------------------------------------------------------------------
 
-    def context(self, given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """See Tracer: a start from within a span carries that span, unless its context names another one."""
+    def start(self, process: Process, given: Mapping[str, Any] | None) -> Process:
+        """See Tracer: a start from within a span carries that span, unless its context names another one.
+
+        Raises InvalidInput or PayloadTooLarge, because of what is ``given``.
+        """
         here = _here()
-        if here is None or (isinstance(given, Mapping) and TRACEPARENT in given):
-            return given
-        return {**(given or {}), TRACEPARENT: here.text}
+        if here is not None and (given is None or isinstance(given, Mapping)):
+            try:
+                return carried.carrying(process, _with(here, given or {}))
+            except PayloadTooLarge:
+                pass  # what is given goes first
+        return process if given is None else carried.carrying(process, carried.checked(given))
 
     def commit(self, commit: Commit) -> Commit:
         """See Tracer: children are told the trace of their parent, and its span."""
@@ -107,7 +120,10 @@ class Traces:
         text = told.get(carried.FIELD) or "{}"
         if not carried.is_open(text) or TRACEPARENT in (given := carried.read(text)):
             return message
-        told[carried.FIELD] = carried.checked({**given, TRACEPARENT: here.text})
+        try:
+            told[carried.FIELD] = _with(here, given)
+        except PayloadTooLarge:
+            return message
         return replace(message, sender=json.encode(told))
 
     def enter(self, attempt: Callable[[], Attempt]) -> None:
@@ -218,14 +234,18 @@ class Traces:
         attributes = {"perdure.process_id": id_text(process.id), "perdure.kind": process.kind, **told}
         if process.key is not None:
             attributes["perdure.key"] = process.key
-        span = self._tracer.start_span(
-            name, context or otel_context.Context(), kind, attributes, start_time=1000 * began
-        )
-        if failure is not None:
-            error = Failure.shown(failure)
-            span.set_status(SpanStatus(StatusCode.ERROR, error.type))
-            span.set_attribute("error.type", error.type)  # its message may hold what is confidential
-        span.end(1000 * max(began, ended))
+        try:
+            span = self._tracer.start_span(
+                name, context or otel_context.Context(), kind, attributes, start_time=1000 * began
+            )
+            if failure is not None:
+                type = Failure.shown(failure).type
+                span.set_status(SpanStatus(StatusCode.ERROR, type))
+                span.set_attribute("error.type", type)  # its message may hold what is confidential
+            span.end(1000 * max(began, ended))
+        except Exception as error:  # a sampler's or a span processor's: what is told of is written already
+            self._ids.forget()
+            self._failed(error)
 
     def _parent_of(self, process: Process) -> TraceParent:
         """The trace of a process, and the span from which it was started; 0 if it was from none."""
@@ -238,8 +258,18 @@ class Traces:
         return TraceParent(own, 0, self._sampled(own, process.kind))
 
     def _sampled(self, trace_id: int, name: str) -> bool:
-        decision: Any = self._sampler.should_sample(None, trace_id, name).decision
+        try:
+            decision: Any = self._sampler.should_sample(None, trace_id, name).decision
+        except Exception as error:
+            self._failed(error)
+            return False
         return bool(decision.is_sampled())
+
+    def _failed(self, error: Exception) -> None:
+        """Log an error of a sampler or of a span processor, the first one of each class."""
+        if type(error) not in self._failures:
+            self._failures.add(type(error))
+            log.error("spans could not be made; look at the provider's sampler and span processors", exc_info=error)
 
 
 def _span_context(parent: TraceParent) -> SpanContext:
@@ -252,13 +282,21 @@ def _here() -> TraceParent | None:
     return TraceParent(here.trace_id, here.span_id, here.trace_flags.sampled) if here.is_valid else None
 
 
+def _with(here: TraceParent, given: Mapping[str, Any]) -> str:
+    """The text of a context with this span, unless it names another one; raises InvalidInput or PayloadTooLarge."""
+    return carried.checked(given if TRACEPARENT in given else {**given, TRACEPARENT: here.text})
+
+
 def _in_trace(start: Start, parent: TraceParent) -> Start:
-    """The start of a child, with its parent's span in its context; one that is sealed stays as it is."""
+    """The start of a child, with its parent's span in its context; it stays as it is if that is sealed, or full."""
     text = carried.of_attributes(start.process.attributes) or "{}"
     if not carried.is_open(text):
         return start
-    context = carried.checked({**carried.read(text), TRACEPARENT: parent.text})
-    return replace(start, process=carried.carrying(start.process, context))
+    try:
+        context = carried.checked({**carried.read(text), TRACEPARENT: parent.text})
+        return replace(start, process=carried.carrying(start.process, context))
+    except PayloadTooLarge:
+        return start
 
 
 K = TypeVar("K")

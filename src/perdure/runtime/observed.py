@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perdure.authoring.step import Attempt
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.process import Process
 from perdure.runtime.committer import Committer
 from perdure.runtime.steps.agent import Agent
 
@@ -48,10 +49,10 @@ class Observer(Protocol):
 
 
 class Tracer(Observer, Protocol):
-    """An observer that also puts the trace into what goes out, and into the code of steps."""
+    """An observer that also puts the trace into what goes out, where there is room, and into the code of steps."""
 
-    def context(self, given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The context of a start, for which this one is given."""
+    def start(self, process: Process, given: Mapping[str, Any] | None) -> Process:
+        """The row of a new process with its context, for which this one is given."""
 
     def commit(self, commit: Commit) -> Commit:
         """A commit as it is to be written."""

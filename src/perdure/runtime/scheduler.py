@@ -144,10 +144,10 @@ class Scheduler:
         try:
             self._go_on(instance)
         except Exception as error:  # a defect of ours must not leave a process held here and stuck
-            if release.short(self, instance, error):
-                return
-            log.exception("process %s cannot go on; please report it", id_text(instance.process.id))
-            self.park(instance, error)
+            instance.unwritten()  # if there is a commit, the committer has not taken it: no answer will come
+            if not release.short(self, instance, error):
+                log.exception("process %s cannot go on; please report it", id_text(instance.process.id))
+                self.park(instance, error)
 
     def _go_on(self, instance: Instance) -> None:
         steps = instance.steps
