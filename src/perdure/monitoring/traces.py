@@ -239,13 +239,13 @@ class Traces:
                 name, context or otel_context.Context(), kind, attributes, start_time=1000 * began
             )
             if failure is not None:
-                type = Failure.shown(failure).type
-                span.set_status(SpanStatus(StatusCode.ERROR, type))
-                span.set_attribute("error.type", type)  # its message may hold what is confidential
+                error = Failure.shown(failure)
+                span.set_status(SpanStatus(StatusCode.ERROR, error.type))
+                span.set_attribute("error.type", error.type)  # its message may hold what is confidential
             span.end(1000 * max(began, ended))
-        except Exception as error:  # a sampler's or a span processor's: what is told of is written already
+        except Exception as wrong:  # a sampler's or a span processor's: what is told of is written already
             self._ids.forget()
-            self._failed(error)
+            self._failed(wrong)
 
     def _parent_of(self, process: Process) -> TraceParent:
         """The trace of a process, and the span from which it was started; 0 if it was from none."""
