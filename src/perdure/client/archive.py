@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.client import validation
 from perdure.client.finding.finder import Finder
+from perdure.client.past_orders import cut
 from perdure.client.snapshot import snapshots
 from perdure.clock import microseconds
 from perdure.errors import IllegalMove, PerdureError, StoreUnavailable
@@ -165,8 +166,7 @@ class _Exporter:
     async def _children(self, parent: Snapshot) -> list[Snapshot]:
         ids = [id for id in open_children(parent.events) if id not in self._kin]
         found: list[Snapshot] = []
-        for first in range(0, len(ids), limits.LIST_ROWS):
-            portion = tuple(ids[first : first + limits.LIST_ROWS])
+        for portion in cut(ids, limits.LIST_ROWS):
             for row in await self._store.search(Search(ids=portion, limit=len(portion))):
                 one = await snapshot(self._store, row)
                 found += [] if one is None else [one]
@@ -271,9 +271,12 @@ class _Importer:
     async def settle(self) -> None:
         """Tell parents of children that had ended before the parent was here; note those that wait for nobody."""
         for parent, children in self._parents.items():
-            rows = await self._client.store.search(Search(ids=children, limit=len(children)))
-            answers = [answer for row in rows if row.parent == parent for answer in child.answer(row)]
-            # If we die here the answer is sent again by the next import: it is known by the child's id.
-            await asyncio.gather(*(self._client.parts.outgoing.sent(answer) for answer in answers))
-            if len(rows) < len(children):
+            there = 0
+            for portion in cut(children, limits.LIST_ROWS):
+                rows = await self._client.store.search(Search(ids=portion, limit=len(portion)))
+                there += len(rows)
+                answers = [answer for row in rows if row.parent == parent for answer in child.answer(row)]
+                # If we die here the answer is sent again by the next import: it is known by the child's id.
+                await asyncio.gather(*(self._client.parts.outgoing.sent(answer) for answer in answers))
+            if there < len(children):
                 self.outcome.waiting.append(id_text(parent))

@@ -58,7 +58,13 @@ def test_rule_8_a_named_query_reads_through_no_table(connection: Connection, nam
     ("search", "step"),
     [
         (Search(), "SCAN main.process"),  # in the order of the ids, ended by the limit
+        (Search(ids=(b"1" * 16,)), "SEARCH main.process USING PRIMARY KEY (id=?)"),
         (Search(ids=(b"1" * 16, b"2" * 16)), "SEARCH main.process USING PRIMARY KEY (id=?)"),
+        (Search(ids=(b"1" * 16, b"2" * 16), kind="order"), "SEARCH main.process USING PRIMARY KEY (id=?)"),
+        (
+            Search(ids=(b"1" * 16, b"2" * 16), statuses=(Status.FAILED,)),
+            "SEARCH main.process USING PRIMARY KEY (id=?)",
+        ),
         (Search(kind="order", key="order/1"), "SEARCH main.process USING INDEX process_key (kind=? AND key=?)"),
         (
             Search(kind="order", key_prefix="or"),

@@ -20,7 +20,12 @@ from perdure.store.sqlite.text import listed
 _NOTICED = frozenset({Status.HELD, Status.BROKEN, Status.FAILED, Status.CANCELLED})
 """The statuses that people look for; such rows are few, so an index on them is quicker than a scan from the newest."""
 
-_IDS = 10_000
+_ID_BYTES = 16
+_ONE_OF = """id IN (
+    WITH RECURSIVE place (at) AS (SELECT 1 UNION ALL SELECT at + 16 FROM place WHERE at < ?)
+    SELECT substr(?, at, 16) FROM place
+)"""
+"""Ids are given as one value and cut here: as many single values would be bounded in number, and the answer cut."""
 _WALK = 10
 """So many of the newest rows are looked at, for each row that is wanted, before the index is asked."""
 _BEHIND_ALL = b"\xff" * 17
@@ -92,7 +97,7 @@ def same_json(stored: str | bytes, wanted: str) -> bool:
 
 def _conditions(search: Search, *, walk: bool = False) -> tuple[str, list[Any]] | None:
     """The conditions and their values; None if nothing can fit them. ``walk`` goes through the rows by their ids."""
-    if not _writable(search) or search.ids == ():
+    if not _writable(search):
         return None
     where: list[str] = ["1"]
     given: list[Any] = []
@@ -102,7 +107,13 @@ def _conditions(search: Search, *, walk: bool = False) -> tuple[str, list[Any]] 
         given.extend(values)
 
     if search.ids is not None:
-        narrow(f"id IN ({', '.join('?' * len(search.ids[:_IDS]))})", *search.ids[:_IDS])
+        ids = b"".join(id for id in search.ids if len(id) == _ID_BYTES)
+        if not ids:
+            return None
+        if len(ids) == _ID_BYTES:
+            narrow("id = ?", ids)  # the same, and quicker
+        else:
+            narrow(_ONE_OF, len(ids) - _ID_BYTES, ids)
     if search.kind is not None:
         narrow("kind = ?", search.kind)
     if search.without_tasks:
@@ -119,7 +130,7 @@ def _conditions(search: Search, *, walk: bool = False) -> tuple[str, list[Any]] 
     if search.statuses:
         numbers = [STATUS_NUMBER[status] for status in search.statuses]
         marks = ", ".join("?" * len(numbers))
-        if _NOTICED.issuperset(search.statuses) and not walk:
+        if _NOTICED.issuperset(search.statuses) and search.ids is None and not walk:
             narrow(f"status >= 2 AND status IN ({marks})", *numbers)  # in the index's own words, so that it is used
         else:
             narrow(f"+status IN ({marks})", *numbers)  # a plus keeps SQLite from reading all completed rows first

@@ -72,6 +72,19 @@ class Reading:
         for search, names in wanted:
             assert (search, await self._names(trial, rows, search)) == (search, names)
 
+    async def test_a_search_by_ids_finds_each_however_many_they_are(self, trial: Trial) -> None:
+        first, second = await trial.started(kind="order"), await trial.started(kind="refund")
+        nobody = tuple(number.to_bytes(16, "big") for number in range(12_000))
+        ids = (first.id, *nobody, second.id)
+        for given in (ids, ids[::-1]):
+            assert await trial.store.search(Search(ids=given, limit=len(given))) == [second, first]
+            assert await trial.store.search(Search(ids=given, kind="order", limit=len(given))) == [first]
+            assert await trial.store.count(Search(ids=given)) == [
+                ("order", Status.RUNNING, 1),
+                ("refund", Status.RUNNING, 1),
+            ]
+        assert await trial.store.search(Search(ids=nobody, limit=1)) == []
+
     async def test_a_search_for_roots_leaves_out_what_another_process_has_started(self, trial: Trial) -> None:
         root = await trial.started(kind="order")
         child = await trial.started(kind="order", parent=root.id)
