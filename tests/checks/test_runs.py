@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from perdure import BlockingEngine, Engine
 from perdure.authoring.check import machine
 from perdure.errors import CallRefused, CallUnanswered, InvalidInput, StoreUnavailable
 from perdure.runtime.options import WorkerOptions
+from perdure.store.sealed.codec import AesGcm
+from perdure.store.sealed.offload import Folder
 from tests.checks import plants, shop
 from tests.runtime.conftest import LIMIT, Open, lose, until_row
 
@@ -59,6 +62,32 @@ async def test_a_run_is_narrowed_by_kind_query_and_name_and_several_go_at_once(o
     assert len(await engine.checks.runs()) == 4
     rows = [await engine.row(run.id) for run in runs]
     assert [row.priority for row in rows] == [0, 4, 4, 4]
+
+
+async def test_what_is_kept_outside_the_database_is_examined_and_mended_too(
+    opened: Open, store_url: str, tmp_path: Path
+) -> None:
+    outside = Folder(tmp_path / "blobs", above=100)
+    engine, _ = await opened(work=True, workflows=[shop], options=QUIET, offload=outside)
+    handle = await engine.start(shop.order, "A-1" * 1000)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting)
+    await plants.sow(store_url, handle.id, plants.PLANTS["reminder_is_near"].sql)
+    preview = await engine.checks.preview(kind="order")
+    assert (preview.checked, preview.would_mend) == (1, {"reminder_is_near": 1})
+    status = await (await engine.checks.start(kind="order", fix=True)).result(LIMIT)
+    assert (status.checked, status.total, status.mended) == (1, 1, {"reminder_is_near": 1})
+    assert (await engine.checks.preview(kind="order")).found == {}
+    await handle.signal("go", None)
+    assert await handle.result(LIMIT) == "A-1" * 1000
+
+
+async def test_what_only_others_can_open_is_not_counted_as_examined(opened: Open) -> None:
+    sealing, _ = await opened(codecs=[AesGcm({"theirs": bytes(32)})])
+    await sealing.start(shop.order.options(delay=3600), "A-1")
+    engine, _ = await opened(work=True, workflows=[shop], options=QUIET, codecs=[AesGcm({"ours": bytes(32)})])
+    assert (await engine.checks.preview(kind="order")).checked == 0
+    status = await (await engine.checks.start(kind="order", rate=1000.0)).result(LIMIT)
+    assert (status.phase, status.checked, status.total, status.found) == ("done", 0, 1, {})
 
 
 async def test_a_cancelled_run_examines_nothing_more(

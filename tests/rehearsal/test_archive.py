@@ -19,6 +19,7 @@ from perdure.kernel.child import ChildBegun
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.soundness import unsound
 from perdure.store.sealed.codec import AesGcm
+from perdure.store.sealed.offload import Folder
 from perdure.testing import histories, rehearse
 from tests.rehearsal import code
 from tests.runtime.conftest import LIMIT, Open, engines_on, until_row
@@ -317,6 +318,19 @@ async def test_what_is_sealed_is_moved_sealed_by_who_has_no_keys(opened: Open, e
     await target.process(handle.id).signal("packed", "now")
     assert await target.process(handle.id).result(LIMIT) == "sent secret"
     assert code.done["charge secret"] == 1
+
+
+async def test_what_is_kept_outside_the_database_is_in_its_line(opened: Open, elsewhere: Open, tmp_path: Path) -> None:
+    flow, large = code.sale(), "A-1" * 1000
+    source, _ = await elsewhere(work=True, workflows=[flow], offload=Folder(tmp_path / "blobs", above=100))
+    handle = await source.start(flow, large)
+    await until_row(source, handle.id, lambda row: row.awaiting == "signal packed" and row.owner is None)
+    lines = await lines_of(source)
+    await source.close(0)
+    target, _ = await opened(work=True, workflows=[flow])
+    assert (await target.archive.load(lines)).complete
+    await target.process(handle.id).signal("packed", "now")
+    assert await target.process(handle.id).result(LIMIT) == f"sent {large}"
 
 
 async def test_a_copy_goes_on_by_itself_and_is_made_once(opened: Open) -> None:

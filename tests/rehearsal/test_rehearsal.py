@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure import Engine, ProcessFailed
 from perdure.client import snapshot
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, StoreUnavailable
 from perdure.rehearsal.report import Misfit, Rehearsal
+from perdure.store.sealed.offload import Folder
 from perdure.testing.faults import FaultyStore
 from tests.rehearsal import code
 from tests.runtime.conftest import LIMIT, Open, until_row
@@ -139,6 +141,31 @@ async def test_the_fields_of_a_machine_are_upgraded_in_the_rehearsal_alone(opene
     misfit = only(await rehearsed(opened, code.shelf("broken").built))
     assert (misfit.kind, misfit.type, misfit.count) == ("shelf", "KeyError", 1)
     assert await engine.row(handle.id) == before
+
+
+async def test_what_is_kept_outside_the_database_is_fetched_for_the_rehearsal(opened: Open, tmp_path: Path) -> None:
+    flow, outside = code.sale(), Folder(tmp_path / "blobs", above=100)
+    engine, _ = await opened(work=True, workflows=[flow], offload=outside)
+    handle = await engine.start(flow, "A-1" * 1000)
+    await until_row(engine, handle.id, lambda row: row.awaiting == "signal packed" and row.owner is None)
+    found = await engine.rehearse()
+    assert (found.total, found.misfits) == (1, [])
+    other, _ = await opened(workflows=[code.sale("misfitting")], offload=outside)
+    assert only(await other.rehearse()).type == "HistoryMisfit"
+
+
+async def test_while_an_offload_is_away_nothing_is_called_a_misfit_and_no_line_is_written(
+    opened: Open, tmp_path: Path
+) -> None:
+    flow, folder = code.sale(), tmp_path / "blobs"
+    engine, _ = await opened(work=True, workflows=[flow], offload=Folder(folder, above=100))
+    handle = await engine.start(flow, "A-1" * 1000)
+    await until_row(engine, handle.id, lambda row: row.awaiting == "signal packed" and row.owner is None)
+    folder.rename(tmp_path / "away")
+    with pytest.raises(StoreUnavailable, match="cannot be reached now"):
+        await engine.rehearse()
+    with pytest.raises(StoreUnavailable, match="cannot be reached now"):
+        await anext(engine.archive.export())
 
 
 async def test_many_are_read_in_portions(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:

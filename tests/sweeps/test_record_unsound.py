@@ -9,10 +9,14 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.kernel.audit import Audit
+from perdure.kernel.commit import Start
 from perdure.kernel.finding import KeptFinding
 from perdure.kernel.process import Process
 from perdure.runtime.sweeps import record_unsound
 from perdure.runtime.sweeps.context import SweepContext
+from perdure.store.sealed.codec import AesGcm
+from perdure.store.sealed.seal import Seal
+from perdure.store.sealed.store import SealedStore
 from perdure.testing.conformance.trial import finished, going_on, released
 from tests.sweeps.watch import Watch
 
@@ -140,6 +144,17 @@ async def test_what_moves_while_it_is_read_is_not_reported(watch: Watch) -> None
     watch.store.before = move  # the row is read by now, and its history is that of a later one
     assert await record_unsound.sweep(context, place) == 0
     assert watch.found == [] == await watch.store.records(KeptFinding)
+
+
+async def test_what_only_others_can_open_is_not_counted_as_examined(watch: Watch) -> None:
+    context, place = await auditor(watch)
+    theirs, ours = (SealedStore(watch.store, Seal([AesGcm({id: bytes(32)})])) for id in ("theirs", "ours"))
+    for store in (theirs, theirs, ours):
+        await store.start([Start(watch.trial.process())])
+    context.store = ours
+    assert await record_unsound.sweep(context, place) == 0
+    [row] = await watch.store.records(Audit)
+    assert (row.checked, row.rounds) == (1, 1)
 
 
 async def test_what_has_ended_is_examined_too(watch: Watch) -> None:

@@ -17,7 +17,7 @@ from perdure import limits
 from perdure.client import validation
 from perdure.client.finding.finder import Finder
 from perdure.client.past_orders import cut
-from perdure.client.snapshot import snapshots
+from perdure.client.snapshot import snapshots, within_reach
 from perdure.clock import microseconds
 from perdure.errors import IllegalMove, PerdureError, StoreUnavailable
 from perdure.futures import asked
@@ -169,7 +169,7 @@ class _Exporter:
         for portion in cut(ids, limits.LIST_ROWS):
             for row in await self._store.search(Search(ids=portion, limit=len(portion))):
                 one = await snapshot(self._store, row)
-                found += [] if one is None else [one]
+                found += [] if one is None else [within_reach(one)]
         return found
 
 

@@ -260,17 +260,17 @@ class Checks:
     async def portion(self, plan: CheckPlan, before: str | None, most: int) -> CheckPortion:
         """Examine the next processes that fit the plan, write down what was found, and mend it if the plan says so."""
         checks = named(plan.only)
-        number, found, mended = 0, Counter[str](), Counter[str]()
+        read, number, found, mended = 0, 0, Counter[str](), Counter[str]()
         last: str | None = before
         async for rows in self._pages(plan, before):
             page = await examined(self._client.store, rows, checks)
-            number += len(rows)
+            read, number = read + len(rows), number + len(page.examined)
             found.update(one.law for one in page.findings)
             mended.update(await self._kept(page, checks, plan))
             last = id_text(rows[-1].id) if rows else last
-            if number >= most:
-                return CheckPortion(number, last, dict(found), dict(mended))
-        return CheckPortion(number, None, dict(found), dict(mended))
+            if read >= most:
+                return CheckPortion(number, last, dict(found), dict(mended), read - number)
+        return CheckPortion(number, None, dict(found), dict(mended), read - number)
 
     async def _kept(self, page: Examined, checks: Sequence[Check], plan: CheckPlan) -> Iterable[str]:
         order = await self._order(plan.who)

@@ -179,10 +179,7 @@ class Remover:
             if one is None or one.process.version != row.version or len(one.events) < row.events:
                 return None
             former = await former_runs(self._store, row) if row.run > 1 else {}
-            events = [*one.events, *(event for run in former.values() for event in run)]
-            payloads = [row.input, row.attributes, row.state, row.progress, row.result, row.error]
-            payloads += [event.payload for event in events]
-            payloads += [message.payload for message in one.messages]
+            payloads = [*one.payloads, *(event.payload for run in former.values() for event in run)]
             if any(why_undecodable(raw) is not None for raw in payloads):
                 return None
             record = archive.record_of(one.process, one.events, one.messages)

@@ -13,6 +13,7 @@ from perdure.kernel.event import Event
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
+from perdure.kernel.stored import first_trouble
 from perdure.store.base import Search, Store
 
 READ_AT_ONCE, EVENTS_READ = 50, 20_000
@@ -25,6 +26,14 @@ class Snapshot(Struct, frozen=True):
     process: Process
     events: Sequence[Event]
     messages: Sequence[Message]
+
+    @property
+    def payloads(self) -> Iterator[bytes | None]:
+        """All that is stored in it as a payload; None stands for none."""
+        row = self.process
+        yield from (row.input, row.attributes, row.state, row.progress, row.result, row.error)
+        yield from (event.payload for event in self.events)
+        yield from (message.payload for message in self.messages)
 
 
 def portions(rows: Sequence[Process], most: int, events: int) -> Iterator[list[Process]]:
@@ -41,8 +50,23 @@ def portions(rows: Sequence[Process], most: int, events: int) -> Iterator[list[P
         yield portion
 
 
+async def fetched(store: Store, row: Process) -> Process | None:
+    """The row as it is now if a list has left a payload of it outside the database, else the same row.
+
+    None if the process was removed meanwhile. Raises StoreUnavailable.
+    """
+    if first_trouble((row.input, row.state, row.result, row.error)) is None:
+        return row
+    found = await store.search(Search(ids=(row.id,)))
+    return found[0] if found else None
+
+
 async def snapshot(store: Store, row: Process) -> Snapshot | None:
     """The process whose row was just read; None if it was removed meanwhile. Raises StoreUnavailable."""
+    whole = await fetched(store, row)
+    if whole is None:
+        return None
+    row = whole
     for _ in range(limits.COMMAND_TRIES):
         events = await store.history(row.id, row.run, limit=row.events) if row.events else []
         messages = await store.messages([(row.id, 0)]) if row.inbox else []

@@ -20,6 +20,7 @@ from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding
 from perdure.limits import CHECK_HISTORY_EVENTS, LIST_ROWS
 from perdure.store.base import Search, Store
+from perdure.store.snapshot import fetched
 
 UNDECIDED = "record_is_readable"
 """The check to which an error belongs that the reading of one process's record raises."""
@@ -76,7 +77,11 @@ async def examine(store: Store, rows: Sequence[Process], checks: Sequence[Check]
 
 
 async def _read(store: Store, row: Process, workers: frozenset[bytes], now: int) -> Record | None:
-    """The record of a process; None if only others can judge it."""
+    """The record of a process; None if only others can judge it, or if it has moved since its row was read."""
+    whole = await fetched(store, row)
+    if whole is None or _moved(row, whole):
+        return None
+    row = whole
     # One event more than the row counts: if there is one, that is a fault.
     most = min(max(row.events, 0), CHECK_HISTORY_EVENTS) + 1
     events = await store.history(row.id, row.run, limit=most)

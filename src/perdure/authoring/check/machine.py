@@ -44,7 +44,7 @@ class CheckMachine(Machine, name=KIND):
         elif self.plan.rate is None:
             run_now()
         else:
-            schedule(portion.checked / self.plan.rate)
+            schedule((portion.checked + portion.skipped) / self.plan.rate)
 
     @call
     def cancel(self, why: str) -> None:

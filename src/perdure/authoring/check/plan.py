@@ -44,12 +44,17 @@ class CheckStatus(Struct, frozen=True):
 
 
 class CheckPortion(Struct, frozen=True):
-    """What became of one portion: the next one begins behind ``before``; None behind the last one."""
+    """What became of one portion: the next one begins behind ``before``; None behind the last one.
+
+    ``checked`` processes were examined; ``skipped`` were read and not examined, since only others can judge them, or
+    since they moved meanwhile.
+    """
 
     checked: int
     before: str | None
     found: dict[str, int] = {}
     mended: dict[str, int] = {}
+    skipped: int = 0
 
 
 class Checking(Protocol):

@@ -88,7 +88,7 @@ async def _page(context: SweepContext, row: Audit, started: float) -> tuple[Audi
     took = context.time.monotonic() - started
     wait = microseconds(max(len(rows) / context.check_rate, took * limits.CHECK_PAUSE_SECONDS))
     before = rows[-1].id if len(rows) == limits.CHECK_ROWS else None
-    after = moved(row, before, checked=len(rows), found=len(page.findings), now=now, wait=wait)
+    after = moved(row, before, checked=len(page.examined), found=len(page.findings), now=now, wait=wait)
     return after, len(new)
 
 
