@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import json
 
 from perdure.errors import DefinitionError
-from perdure.kernel.policy import ANY, Policies, Policy, keys
+from perdure.kernel.policy import ANY, Policies, Policy, Ruling, fitting, keys
+from perdure.kernel.retry import Retry
 
 SUBJECT = ("order", "paid", "charge")
 PARTS = [st.sampled_from([ANY, name, "other"]) for name in SUBJECT]
@@ -40,6 +42,46 @@ def test_for_each_property_the_key_that_names_most_counts(sources: list[dict[str
     for property in ("attempts", "timeout"):
         value = found[property].value if property in found else None
         assert value == plainly(sources, property)
+
+
+LENGTHS = st.fixed_dictionaries({}, optional={"first": st.integers(0, 200), "cap": st.integers(0, 200)})
+WAITS = st.dictionaries(
+    st.tuples(*PARTS).map(".".join),
+    LENGTHS.filter(lambda one: one.get("first", 0) <= one.get("cap", one.get("first", 0))),
+    max_size=8,
+)
+OWN = st.sampled_from([Retry(), Retry(first=90, cap=100), Retry(first=0, cap=0), Retry(backoffs=[1, 2])])
+
+
+@given(st.lists(WAITS, max_size=3), OWN)
+def test_policies_that_are_each_right_fit_together_wherever_they_meet(
+    sources: list[dict[str, dict[str, Any]]], own: Retry
+) -> None:
+    policies = Policies((f"source {number}", source) for number, source in enumerate(sources))
+    found = {name: one.value for name, one in policies.of(SUBJECT).items()}
+    assert fitting(own, found).first <= fitting(own, found).cap
+    told = Policies([("the environment", json.decode(policies.encode()))])  # as a quarantine worker gets them
+    assert {name: one.value for name, one in told.of(SUBJECT).items()} == found
+
+
+@pytest.mark.parametrize(
+    ("sources", "first", "cap", "key", "source"),
+    [
+        ([{"*.*.*": Policy(cap=30), "*.*.charge": Policy(first=300)}], 300, 300, "*.*.charge", "source 0"),
+        ([{"*.*.*": Policy(first=300), "*.*.charge": Policy(cap=30)}], 30, 30, "*.*.charge", "source 0"),
+        ([{"order.*.*": Policy(cap=30), "*.*.charge": Policy(first=300)}], 30, 30, "order.*.*", "source 0"),
+        ([{"*.*.charge": Policy(cap=30)}, {"*.*.charge": Policy(first=300)}], 300, 300, "*.*.charge", "source 1"),
+        ([{"*.*.charge": Policy(first=300)}, {"*.*.charge": Policy(cap=30)}], 30, 30, "*.*.charge", "source 1"),
+        ([{"*.*.charge": Policy(first=300)}, {"*.*.*": Policy(cap=30)}], 300, 300, "*.*.charge", "source 0"),
+    ],
+)
+def test_where_the_first_wait_is_longer_than_the_cap_the_one_that_counts_more_sets_both(
+    sources: list[dict[str, Policy]], first: int, cap: int, key: str, source: str
+) -> None:
+    found = Policies((f"source {number}", one) for number, one in enumerate(sources)).of(("order", ANY, "charge"))
+    assert found == {"first": Ruling(first, key, source), "cap": Ruling(cap, key, source)}
+    retry = fitting(Retry(), {name: one.value for name, one in found.items()})
+    assert (retry.first, retry.cap) == (first, cap)
 
 
 def test_the_keys_of_a_step_stand_in_the_order_in_which_they_count() -> None:

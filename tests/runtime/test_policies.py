@@ -84,6 +84,12 @@ async def test_a_key_counts_for_the_steps_that_it_names_and_property_by_property
     assert tried == ["miser"] * 5 + ["spender"]
 
 
+async def test_a_first_wait_and_a_cap_from_keys_that_meet_at_a_step_fail_no_process(opened: Open) -> None:
+    keys = {"*.*.*": Policy(cap=0, attempts=2), "*.*.draws": Policy(first=0.01)}
+    assert "no money" in await failed(opened, miser, **keys)
+    assert tried == ["miser"] * 2
+
+
 async def test_what_one_place_of_the_code_sets_only_a_key_for_that_workflow_replaces(opened: Open) -> None:
     assert "tried 2 times" in await failed(opened, patient_one, **{"*.*.draws": Policy(attempts=4)})
     assert "tried 4 times" in await failed(opened, patient_one, **{"patient_one.*.draws": Policy(attempts=4)})

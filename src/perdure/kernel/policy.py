@@ -4,7 +4,8 @@ A key names a workflow, a state of it and a step: ``order.*.charge``. Of a flow 
 or requests, or a step: ``Claim.paying.transfer``; or, to set its time, the state itself, or a stretch that begins in
 it: ``Claim.paying.settlement``. Any other workflow has one state, which has no name: ``*``. Any part
 may be ``*``, which stands for each. For each property the key with more names counts, of two with as many the one that
-names the part further left; of one key that is set twice, the later source.
+names the part further left; of one key that is set twice, the later source. If a ``first`` and a ``cap`` that meet do
+not fit, the one that counts more sets both.
 """
 
 from __future__ import annotations
@@ -106,7 +107,9 @@ class Policies:
         for source, policies in sources:
             for key, policy in policies.items():
                 given = _checked(policy, f"the policy {key!r} of {source}").given
-                self.set.setdefault(key, {}).update((name, Ruling(given[name], key, source)) for name in given)
+                rulings = {name: Ruling(given[name], key, source) for name in given}
+                found = rulings | {name: one for name, one in self.set.get(key, {}).items() if name not in rulings}
+                self.set[key] = _fit(found)
 
     def __bool__(self) -> bool:
         return bool(self.set)
@@ -124,7 +127,7 @@ class Policies:
                 given_here = setting in here and ANY in (flow, action)
                 if not (given_here or (setting in declared and action == ANY)):
                     found.setdefault(name, one)
-        return found
+        return _fit(found)
 
     def check(self, workflows: Collection[str], steps: Collection[str], flows: Flows | None = None) -> None:
         """Raise DefinitionError if a key names none of these; a flow has states, and actions done in each of them."""
@@ -154,6 +157,14 @@ class Policies:
             for key, properties in self.set.items()
         }
         return json.encode(plain).decode()
+
+
+def _fit(found: dict[str, Ruling]) -> dict[str, Ruling]:
+    """Let the one of ``first`` and ``cap`` that stands before the other, and counts more, set both if they misfit."""
+    if "first" in found and "cap" in found and found["first"].value > found["cap"].value:
+        more, less = (name for name in found if name in ("first", "cap"))
+        found[less] = found[more]
+    return found
 
 
 def setting_of(property: str) -> str:
