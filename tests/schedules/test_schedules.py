@@ -154,6 +154,29 @@ async def test_jitter_puts_an_occurrence_off_and_not_its_instant() -> None:
         assert len(set(begun)) == 5
 
 
+async def test_what_jitter_puts_off_for_longer_than_catch_up_is_not_missed() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        much = Schedule(every=HOUR, overlap="allow", jitter=HOUR - MINUTE, catch_up=MINUTE)
+        await engine.schedules.put("hourly", much, report, "x")
+        await engine.sleep(7 * HOUR - 1)
+        assert [at[11:16] for _, at in done] == [f"0{hour}:00" for hour in range(1, 7)]
+        assert (await seen(engine)).missed == 0
+
+
+async def test_without_catching_up_each_is_started_and_only_what_is_more_than_ten_seconds_late_is_missed() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", Schedule(every=HOUR, catch_up=0), report, "x")
+        await engine.sleep(2 * HOUR + 1)
+        assert [at[11:16] for _, at in done] == ["01:00", "02:00"]
+        process = await handle.process()
+        for away, counted in ((HOUR + 8, (3, 0)), (HOUR + 1, (3, 1))):  # until 03:00:09, and until 04:00:11
+            await process.hold()
+            await engine.sleep(away)
+            await process.resume()
+            await engine.sleep(1)
+            assert ((await seen(engine)).started, (await seen(engine)).missed) == counted
+
+
 # -- by hand ---------------------------------------------------------------------------------------------------------
 
 

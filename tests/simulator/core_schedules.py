@@ -46,6 +46,7 @@ class Kept(Struct):
     every: int
     overlap: Overlap
     limit: int
+    catch_up: int
     stop_after: int | None
     handle: ScheduleHandle
     calm: bool
@@ -59,19 +60,20 @@ async def make(cluster: Cluster, number: int) -> Kept:
     every, limit = cluster.pick((3, 2, 7)), cluster.pick((1, 2))
     stop_after = cluster.pick((None, 2))
     name = f"{number} failing" if cluster.draw(3) == 2 else f"{number}"
+    catch_up = cluster.pick((3600, 10))
     schedule = Schedule(
         every=every,
         overlap=overlap,
         limit=None if overlap == "allow" else limit,
         stop_after=stop_after,
-        catch_up=cluster.pick((3600, 10)),
+        catch_up=catch_up,
         jitter=cluster.pick((0, 1.5)),
     )
     for _ in range(cluster.pick((1, 2))):
         handle = await cluster.client.schedules.put(name, schedule, issue, name, every)
     row = await cluster.client.row((await handle.process()).id)
     since = json.decode(row.input)[3]
-    return Kept(name, every, overlap, limit, stop_after, handle, cluster.draw(3) < 2, [], since)
+    return Kept(name, every, overlap, limit, catch_up, stop_after, handle, cluster.draw(3) < 2, [], since)
 
 
 async def disturb(cluster: Cluster, kept: Kept) -> None:
@@ -174,6 +176,8 @@ async def _judge(cluster: Cluster, kept: Kept, view: ScheduleView) -> None:
         fits = counted == come or (stopped and counted >= come)
         cluster.require("the_value_is_exact", fits, f"{told}, {view.missed} missed")
         cluster.require("the_value_is_exact", len(due) == view.started, f"{told}, and it has counted {view.started}")
+    in_time = kept.catch_up < 3600 or not view.missed
+    cluster.require("the_value_is_exact", in_time, f"schedule {kept.name} missed {view.missed} in less than an hour")
     if kept.overlap != "allow":
         most = _at_once([(row.created_at, await _asked(cluster, row)) for row in due.values()])
         cluster.require(

@@ -178,7 +178,7 @@ async def put(
     limit
         How many may run at once before --overlap counts. Default: 1.
     catch_up
-        An occurrence later than this is missed. Default: 1d.
+        An occurrence that is later than this, and than --jitter allows, is missed. Default: 1d.
     jitter
         Put each occurrence off by a time of its own, shorter than this.
     stop_after

@@ -20,6 +20,7 @@ from perdure.client.view import ProcessView
 from perdure.engine import Engine
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import Status
+from perdure.limits import SCHEDULE_GRACE_SECONDS
 from perdure.store.base import Search
 
 
@@ -79,7 +80,7 @@ class ScheduleReport:
         row("skipped days", ", ".join(map(str, view.skip_days)))
         row("next", f"{text.when(view.next, self.now)} ({text.clock(view.next, utc=utc)})" if view.next else "none")
         row("overlap", self._overlap())
-        row("catch-up", f"what is later than {text.span(view.catch_up)} is missed")
+        row("catch-up", self._catch_up())
         if view.late_after is not None:
             row("late", f"what begins later than {text.span(view.late_after)} is started as {view.late}")
         row("jitter", f"up to {text.span(view.jitter)}" if view.jitter else "")
@@ -95,6 +96,11 @@ class ScheduleReport:
         told = [text.value(one) for one in target.args]
         told += [f"{name}={text.value(one)}" for name, one in target.named.items()]
         return [*told, "scheduled_at=the time of the occurrence"] if target.timed else told
+
+    def _catch_up(self) -> str:
+        """How late an occurrence may be; what jitter puts off is not late."""
+        most = text.span(max(self.view.catch_up, SCHEDULE_GRACE_SECONDS))
+        return f"what is later than {most}{', and than the jitter allows,' if self.view.jitter else ''} is missed"
 
     def _overlap(self) -> str:
         """What becomes of an occurrence while others run."""

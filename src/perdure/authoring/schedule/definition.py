@@ -66,10 +66,10 @@ class Schedule:
 
     ``overlap`` says what happens while ``limit`` processes of the schedule still run (default: 1): the occurrence is
     left out (``"skip"``), waits (``"queue"``), or the oldest of them is asked to cancel (``"cancel"``); with
-    ``"allow"`` there is no limit. An occurrence later than ``catch_up`` is missed (default: a day), each is put off by
-    a time of its own below ``jitter``, and after ``stop_after`` failed processes in a row the schedule pauses. For an
-    occurrence that begins more than ``late_after`` after its time, the workflow ``late`` is started instead, with the
-    same arguments.
+    ``"allow"`` there is no limit. Each occurrence is put off by a time of its own below ``jitter``; one that is later
+    than ``catch_up`` after its time and the jitter is missed (default: a day; 10 s are always allowed). After
+    ``stop_after`` failed processes in a row the schedule pauses. For an occurrence that begins more than ``late_after``
+    after its time, the workflow ``late`` is started instead, with the same arguments.
     Durations are seconds or timedeltas. Raises DefinitionError.
     """
 

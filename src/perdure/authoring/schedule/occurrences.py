@@ -216,7 +216,9 @@ class _Going:
     def _come(self, cursor: int) -> tuple[list[int], int, bool]:
         """The instants that have come, the last of them, and whether there are more than one round takes."""
         now, plan, name = self._round.now, self._plan, self._round.name
-        edge = now - plan.catch_up
+        # Occurrences begin in order, so one may wait for an earlier one: it begins later than its own jitter says, but
+        # not later than the bound of all.
+        edge = now - max(plan.catch_up, microseconds(limits.SCHEDULE_GRACE_SECONDS)) - plan.jitter
         if cursor < edge:
             self._missed = sum(1 for _ in islice(plan.timetable.between(cursor, edge), limits.SCHEDULE_MISSED_RECORDS))
             cursor = edge
