@@ -12,6 +12,7 @@ from perdure import Engine, Handle, Schedule, Status, limits, testing
 from perdure.authoring.schedule.machine import KIND
 from perdure.client.schedules import ScheduleView
 from perdure.errors import DefinitionError, IllegalMove, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
+from perdure.kernel.process import Process
 from perdure.store.base import Search
 from tests.schedules.reports import done, failing_report, long_report, report
 
@@ -103,6 +104,25 @@ async def test_up_to_their_limit_several_run_side_by_side() -> None:
         await engine.schedules.put("hourly", Schedule(every=HOUR, limit=2), long_report, "x")
         await engine.sleep(5 * HOUR + 1)
         assert [at[11:16] for _, at in done] == ["01:00", "02:00"]
+
+
+async def test_which_of_many_have_ended_is_asked_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIST_ROWS", 2)
+    async with testing.engine(begins=MONDAY) as engine:
+        whole, asked = engine.store.search, list[int]()
+
+        async def search(wanted: Search) -> list[Process]:
+            asked.append(len(wanted.ids or ()))
+            return await whole(wanted)
+
+        monkeypatch.setattr(engine.store, "search", search)
+        await engine.schedules.put("hourly", Schedule(every=HOUR, limit=5), long_report, "x")
+        await engine.sleep(8 * HOUR + 1)
+        assert ((await seen(engine)).running, (await seen(engine)).skipped) == (5, 3)
+        assert max(asked) == 2, "a database reads only so many ids at once"
+        await told(engine, "hourly/2026-03-02T01:00:00Z")
+        await engine.sleep(HOUR)
+        assert ((await seen(engine)).running, (await seen(engine)).started) == (5, 6)
 
 
 async def test_those_that_are_queued_begin_one_after_another_as_soon_as_the_one_before_has_ended() -> None:

@@ -141,8 +141,10 @@ _UNTIL_IT_SUCCEEDS = Retry(attempts=1_000_000, cap=limits.SCHEDULE_RETRY_SECONDS
 async def look(processes: list[str]) -> list[Ended]:
     """Which of these have ended."""
     store: Store = attempt().engine.store
-    rows = await store.search(Search(ids=tuple(map(id_bytes, processes)), limit=len(processes)))
-    known = {id_text(row.id): row.status for row in rows}
+    known: dict[str, Status] = {}
+    for first in range(0, len(processes), limits.LIST_ROWS):
+        ids = tuple(map(id_bytes, processes[first : first + limits.LIST_ROWS]))
+        known.update({id_text(row.id): row.status for row in await store.search(Search(ids=ids, limit=len(ids)))})
     over = {one: known.get(one, Status.CANCELLED) for one in processes}  # what is gone has been removed
     return [Ended(one, _OUTCOME.get(status)) for one, status in over.items() if status in FINAL]
 
