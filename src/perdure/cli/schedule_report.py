@@ -75,6 +75,7 @@ class ScheduleReport:
         row("workflow", view.workflow + (f", code version {view.version}" if view.version else ""))
         row("arguments", ", ".join(self._arguments()))
         row("attributes", text.value(view.attributes) if view.attributes else "")
+        row("context", "" if view.context is None else text.value(view.context))
         row("deadline", "" if view.deadline is None else f"{text.span(view.deadline)} after the start")
         row("when", view.times)
         row("skipped days", ", ".join(map(str, view.skip_days)))

@@ -13,16 +13,18 @@ from msgspec import json, structs
 
 from perdure import limits
 from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, Schedule, in_words, instant_of, iso, moment
-from perdure.authoring.schedule.machine import KIND, ScheduleMachine
-from perdure.authoring.schedule.occurrences import Standing, Target, key_of
+from perdure.authoring.schedule.machine import KIND, Removed, ScheduleMachine
+from perdure.authoring.schedule.occurrences import Target, key_of
 from perdure.authoring.schedule.timetable import Timetable
 from perdure.authoring.start import NamedWorkflow, Startable
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
+from perdure.client.schedule_row import kept, made, stands
 from perdure.client.whole_rows import whole
 from perdure.clock import SECOND, Duration, in_seconds
 from perdure.errors import (
     CallRefused,
+    CallUnanswered,
     DefinitionError,
     IllegalMove,
     InvalidInput,
@@ -32,11 +34,12 @@ from perdure.errors import (
     ScheduleNotFound,
     UnknownKind,
 )
-from perdure.kernel.checkpoint import has_begun, parted
+from perdure.kernel import context
+from perdure.kernel.failure import Failure
 from perdure.kernel.message import SendVerdict
 from perdure.kernel.names import check_key, check_name, id_text
 from perdure.kernel.plain import shown
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Process, Status, merged
 from perdure.logs import logger
 from perdure.store.base import Search
 
@@ -66,9 +69,9 @@ class ScheduleView:
     occurrences that are queued. ``started``, ``skipped`` and ``missed`` count occurrences since it was made.
     ``skip_days`` are dates on which it does not come. ``limit``, ``catch_up``, ``jitter``, ``stop_after`` and
     ``deadline`` are its rules, durations in seconds; what begins more than ``late_after`` after its time is started as
-    the workflow ``late`` instead. ``args``, ``named`` and ``attributes`` are what its processes
-    get, ``timed`` says that they get the instant too. ``process`` is the id of the schedule's own process, ``status``
-    that process's status.
+    the workflow ``late`` instead. ``args``, ``named``, ``attributes`` and ``context`` are what its processes get,
+    ``timed`` says that they get the instant too. ``process`` is the id of the schedule's own process, ``status`` that
+    process's status.
     """
 
     name: str
@@ -87,6 +90,7 @@ class ScheduleView:
     named: dict[str, Any]
     timed: bool
     attributes: dict[str, Any]
+    context: dict[str, Any] | None
     deadline: float | None
     next: datetime | None
     paused: str
@@ -113,9 +117,9 @@ class Schedules:
 
         Each occurrence is one process, whose key is the schedule's name and the instant:
         ``nightly/2026-11-25T03:00:00Z``. A parameter ``scheduled_at: datetime`` that is not given here gets the
-        instant; options of the workflow may be a deadline, a priority and attributes. A worker must run; any worker
-        will do. Raises InvalidInput, UnknownKind, and IllegalMove if a person has ended the process of a schedule of
-        that name.
+        instant; options of the workflow may be a deadline, a priority, attributes and a context. A worker must run;
+        any worker will do. Raises InvalidInput, UnknownKind, PayloadTooLarge, and IllegalMove if a person has ended the
+        process of a schedule of that name.
         """
         validation.outside_a_turn()
         check_name(name, "the name of the schedule")
@@ -134,7 +138,7 @@ class Schedules:
             return
         plan, target = workflow.schedule.plan, await self._targets(workflow.schedule, workflow, (), {})
         found = await self._client.store.search(Search(kind=KIND, key=workflow.name, limit=1))
-        if not found or not _stands(found[0], plan, target):
+        if not found or not stands(found[0], plan, target):
             try:
                 await self._put(workflow.name, plan, target)
             except IllegalMove as ended:
@@ -193,10 +197,14 @@ class Schedules:
         named: dict[str, Any] = call if isinstance(call, dict) else {"": call}
         positional = named.pop("", [])
         attributes = dict(options.attributes or {})
-        validation.attributes({**attributes, "schedule": "", TIME_PARAMETER: iso(_FAR)})
-        deadline = options.deadline and validation.duration(options.deadline, "the deadline") / SECOND
+        told = validation.attributes({**attributes, "schedule": "", TIME_PARAMETER: iso(_FAR)})
+        carried = context.checked(options.context)
+        merged(told, {context.ATTRIBUTE: carried or None})  # whether both have room
+        deadline = flow.deadline
+        if options.deadline is not None:
+            deadline = validation.duration(options.deadline, "the deadline") / SECOND
         return Target(
-            flow.name, flow.version, positional, named, timed, deadline or flow.deadline, attributes, options.priority
+            flow.name, flow.version, positional, named, timed, deadline, attributes, options.priority, context=carried
         )
 
 
@@ -248,7 +256,7 @@ class ScheduleHandle:
         """Start a process now, also while others run or the schedule pauses, and return its handle.
 
         Raises TimeoutError if no worker has answered after ``timeout`` seconds (default: never); the process is started
-        all the same once one runs.
+        all the same once one runs. Raises CallRefused or CallUnanswered if the schedule is broken: see its text.
         """
         return self._client.process(await self._ask(ScheduleMachine.trigger.name, [], timeout, who, why, origin))
 
@@ -267,8 +275,8 @@ class ScheduleHandle:
             raise InvalidInput(str(error)) from None
         if first > last:
             raise InvalidInput(f"start={start} is after end={end}. Give the earlier time first.")
-        kept = await self._kept()
-        instants = [*islice(kept.plan.timetable.between(first - 1, last), limits.SCHEDULE_BACKFILL_RECORDS + 1)]
+        schedule = await self._kept()
+        instants = [*islice(schedule.plan.timetable.between(first - 1, last), limits.SCHEDULE_BACKFILL_RECORDS + 1)]
         if len(instants) > limits.SCHEDULE_BACKFILL_RECORDS:
             most = limits.SCHEDULE_BACKFILL_RECORDS
             raise InvalidInput(f"there are more than {most:,} instants from {start} to {end}. Give a shorter time.")
@@ -276,10 +284,10 @@ class ScheduleHandle:
 
     async def _kept(self) -> ScheduleMachine:
         """What its row says; raises ScheduleNotFound, also if it was removed."""
-        kept = _kept(await self._client.row((await self.process()).id))
-        if kept is None:
+        found = kept(await self._client.row((await self.process()).id))
+        if found is None:
             raise self._unknown()
-        return kept
+        return found
 
     async def _tell(self, name: str, value: builtins.list[Any], who: str, why: str, origin: str) -> None:
         await self._kept()
@@ -298,8 +306,24 @@ class ScheduleHandle:
                 f"no worker has answered for schedule {self.name!r} within {in_seconds(timeout):g} s. What was asked "
                 "for is done once one runs: do not ask again"
             ) from None
-        except CallRefused:
-            raise self._unknown() from None
+        except (CallRefused, CallUnanswered) as error:
+            raise await self._silence(error) from None
+
+    async def _silence(self, error: CallRefused | CallUnanswered) -> PerdureError:
+        """Why a schedule has not done what it was asked for: it was removed, ended by a person, or is broken."""
+        if isinstance(error, CallRefused) and error.type == Removed.__name__:
+            return self._unknown()
+        row = await self._client.row((await self.process()).id)
+        if row.final:
+            return _ended(self.name)
+        detail = error.detail if isinstance(error, CallRefused) else Failure.shown(row.error or b"{}").message
+        text = (
+            f"schedule {self.name!r} is broken: {detail}. What was asked for is done once it goes on: do not ask "
+            f"again. Put right what is wrong, then `perdure retry {id_text(row.id)}`"
+        )
+        if isinstance(error, CallRefused):
+            return CallRefused(text, type=error.type, detail=detail)
+        return CallUnanswered(text)
 
     def _unknown(self) -> ScheduleNotFound:
         return ScheduleNotFound(f"there is no schedule {self.name!r}; `perdure schedule ls` lists what there is")
@@ -308,31 +332,17 @@ class ScheduleHandle:
 def refuse_ended(verdict: SendVerdict, name: str) -> None:
     """Raise IllegalMove if the process of a schedule has ended: its name is taken, and it hears nothing any more."""
     if verdict is SendVerdict.FINISHED:
-        raise IllegalMove(
-            f"the process of schedule {name!r} was ended by a person, and hears nothing any more. Use another name; "
-            "to end a schedule, use `perdure schedule rm`"
-        )
+        raise _ended(name)
+
+
+def _ended(name: str) -> IllegalMove:
+    return IllegalMove(
+        f"the process of schedule {name!r} was ended by a person, and hears nothing any more. Use another name; "
+        "to end a schedule, use `perdure schedule rm`"
+    )
 
 
 # -- what a schedule's row says ----------------------------------------------------------------------------------------
-
-
-def _kept(row: Process) -> ScheduleMachine | None:
-    """What a schedule's row says, also before a worker has seen it; None if it was removed."""
-    kind = ScheduleMachine.__machine__
-    if row.state is not None and has_begun(row.state):
-        checkpoint, fields = parted(row.state)
-        kept: ScheduleMachine = kind.entity(fields, checkpoint.form)
-        return None if kept.target is None else kept
-    (name, plan, target, since), _ = kind.shape.decode(row.input)
-    return _made(name, plan, target, plan.timetable.beginning(since))
-
-
-def _made(name: str, plan: Plan, target: Target, cursor: int) -> ScheduleMachine:
-    """A schedule that has done nothing yet."""
-    kept: ScheduleMachine = ScheduleMachine.__machine__.blank()
-    kept.name, kept.plan, kept.target, kept.standing = name, plan, target, Standing(cursor)
-    return kept
 
 
 def _shown(row: Process) -> ScheduleView | None:
@@ -340,54 +350,49 @@ def _shown(row: Process) -> ScheduleView | None:
     try:
         return _view(row)
     except PerdureError as error:
-        nothing = _made(row.key or "", Plan(Timetable(at=0)), Target(""), 0)
+        nothing = made(row.key or "", Plan(Timetable(at=0)), Target(""), 0)
         return replace(_as_view(row, nothing), times=str(error), paused="it cannot be read", next=None)
 
 
-def _stands(row: Process, plan: Plan, target: Target) -> bool:
-    """Whether a schedule is as it is to be."""
-    kept = _kept(row)
-    return kept is not None and (kept.plan, kept.target) == (plan, target)
-
-
 def _view(row: Process) -> ScheduleView | None:
-    kept = _kept(row)
-    return None if kept is None else _as_view(row, kept)
+    found = kept(row)
+    return None if found is None else _as_view(row, found)
 
 
-def _as_view(row: Process, kept: ScheduleMachine) -> ScheduleView:
-    target = kept.target or Target("")
+def _as_view(row: Process, schedule: ScheduleMachine) -> ScheduleView:
+    target = schedule.target or Target("")
     due = (
         None
-        if kept.paused or row.status is not Status.RUNNING
-        else next(kept.plan.timetable.after(kept.standing.cursor), None)
+        if schedule.paused or row.status is not Status.RUNNING
+        else next(schedule.plan.timetable.after(schedule.standing.cursor), None)
     )
     return ScheduleView(
-        name=kept.name,
+        name=schedule.name,
         workflow=target.kind,
         version=target.version,
-        times=in_words(kept.plan.timetable),
-        skip_days=list(kept.plan.timetable.skip_days),
-        overlap=kept.plan.overlap,
-        limit=None if kept.plan.overlap == "allow" else kept.plan.limit,
-        catch_up=kept.plan.catch_up / SECOND,
-        jitter=kept.plan.jitter / SECOND,
-        stop_after=kept.plan.stop_after,
-        late_after=None if kept.plan.late_after is None else kept.plan.late_after / SECOND,
+        times=in_words(schedule.plan.timetable),
+        skip_days=list(schedule.plan.timetable.skip_days),
+        overlap=schedule.plan.overlap,
+        limit=None if schedule.plan.overlap == "allow" else schedule.plan.limit,
+        catch_up=schedule.plan.catch_up / SECOND,
+        jitter=schedule.plan.jitter / SECOND,
+        stop_after=schedule.plan.stop_after,
+        late_after=None if schedule.plan.late_after is None else schedule.plan.late_after / SECOND,
         late="" if target.late is None else target.late.kind,
         args=target.args,
         named=target.named,
         timed=target.timed,
         attributes=target.attributes,
+        context=context.read(target.context) or None,
         deadline=target.deadline,
         next=None if due is None else moment(due),
-        paused=kept.paused,
-        running=len(kept.standing.running),
-        waiting=len(kept.standing.waiting),
-        started=kept.started,
-        skipped=kept.skipped,
-        missed=kept.missed,
-        recent=[OccurrenceView(one.process, moment(one.at)) for one in kept.recent],
+        paused=schedule.paused,
+        running=len(schedule.standing.running),
+        waiting=len(schedule.standing.waiting),
+        started=schedule.started,
+        skipped=schedule.skipped,
+        missed=schedule.missed,
+        recent=[OccurrenceView(one.process, moment(one.at)) for one in schedule.recent],
         process=id_text(row.id),
         status=row.status.value,
     )
