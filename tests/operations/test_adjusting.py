@@ -14,6 +14,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.errors import InvalidInput, InvalidKey, ProcessCancelled
 from perdure.kernel.event import EventType
 from perdure.kernel.message import MessageType
+from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.testing.faults import FaultyStore, Gate
 from tests.operations import bank
@@ -220,8 +221,9 @@ async def test_a_live_operation_cancels_nobody_twice(opened: Open) -> None:
     await worker.close()
     engine, _ = await opened()
     plan, until = OperationPlan("cancel", TRIPS), await engine.store.now()
-    assert (await engine.operations.carry_out(plan, "one", Window(until), ids)).done == 1
-    again = await engine.operations.carry_out(plan, "one", Window(await engine.store.now(), until), ids)
+    one = id_text(engine.machine.new_id())
+    assert (await engine.operations.carry_out(plan, one, Window(until), ids)).done == 1
+    again = await engine.operations.carry_out(plan, one, Window(await engine.store.now(), until), ids)
     assert (again.done, again.left_out) == (0, {"it was commanded before": 1})
     assert (await engine.row(ids[0])).inbox == 1
 

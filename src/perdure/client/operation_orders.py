@@ -108,14 +108,21 @@ class OperationOrders:
         async for page in self._finder(plan, None).every():
             changed = [one.row for one in page if one.row.changed_at > began and one.row.status in FAILED]
             origin = origin_of(operation)
-            found = await commanded(self._client.store, changed, origin)
+            found = await commanded(self._client.store, changed, origin, began)
             mine = [row for row in changed if row.id in found]
             number += len(mine) - await at_rest(self._client.store, mine, origin)
         return number
 
     async def _portion(self, plan: OperationPlan, operation: str, window: Window) -> OperationPortion:
-        hosted = await hosted_now(self._client.store) if asks_for_hosts(plan) else None
-        return OperationPortion(self._client.parts, plan, operation, window, hosted)
+        store = self._client.store
+        hosted = await hosted_now(store) if asks_for_hosts(plan) else None
+        began = window.until if window.first else await self._began(operation)
+        return OperationPortion(self._client.parts, plan, operation, window, began, hosted)
+
+    async def _began(self, operation: str) -> int:
+        """When the operation was started, by the store's clock; 0 if it is gone."""
+        rows = await rows_of(self._client.store, [id_bytes(operation)])
+        return next((row.created_at or 0 for row in rows), 0)
 
     async def _goes_first(self, plan: OperationPlan, operation: str) -> str:
         """The operation with a lower number of priority that has something to do now, in words; empty if none has."""

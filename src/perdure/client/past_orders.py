@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from perdure.client.whole_rows import cut
+from perdure.clock import microseconds
 from perdure.kernel.event import Event, HistoryWanted
 from perdure.kernel.inverse import ordered_by, sent_by
 from perdure.kernel.message import MessageType
@@ -14,20 +15,27 @@ from perdure.limits import BATCH_BYTES, LIST_ROWS
 from perdure.store.base import Store
 
 EVENTS = 100
-"""How many events at either end of a run are looked at for a command of the operation."""
-RUNS = 20
-"""In how many of a process's last runs a command of the operation is looked for."""
+"""How many events are looked at together, at first; commands are near the ends of most runs."""
+MORE_EVENTS = 1_000
+"""How many are looked at together farther back."""
+LAG_SECONDS = 60.0
+"""The times of turns are those of workers, and may be behind the store's, by which a command is timed: by less."""
 
 
-async def commanded(store: Store, rows: Iterable[Process], origin: str) -> dict[bytes, int]:
-    """Which of these processes have a command of that origin in their last runs, and when the store wrote it."""
+async def commanded(store: Store, rows: Iterable[Process], origin: str, since: int) -> dict[bytes, int]:
+    """Which of these processes have a command of that origin, given at ``since`` or later, and when it was given.
+
+    Times are those of the store, in microseconds. A process is read backward until its events are older than that: of
+    most that is the first event of the run and the last page of it.
+    """
     found: dict[bytes, int] = {}
+    since -= microseconds(LAG_SECONDS)
     for some in cut(rows, LIST_ROWS):
-        for ago in range(RUNS):
-            left = [row for row in some if row.id not in found and row.run > ago]
-            if not left:
-                break
-            await (_look_at_former(store, left, ago, origin, found) if ago else _look(store, left, origin, found))
+        left = await _look(store, some, origin, since, found)
+        ago = 1
+        while left:
+            left = await _look_at_former(store, left, ago, origin, since, found)
+            ago += 1
     return found
 
 
@@ -56,30 +64,50 @@ async def cancelled(store: Store, rows: Iterable[Process], origin: str) -> dict[
     return found
 
 
-async def _look(store: Store, rows: Sequence[Process], origin: str, found: dict[bytes, int]) -> None:
-    """Look at the present runs: most commands open one."""
-    first = [HistoryWanted(row.id, row.run, 1) for row in rows if row.events]
-    async for histories in every_history(store, first):
+async def _look(
+    store: Store, rows: Sequence[Process], origin: str, since: int, found: dict[bytes, int]
+) -> list[Process]:
+    """Look at the present runs: most commands open one. Of which processes the former runs are to be looked at too."""
+    runs = {row.id: row.run for row in rows}
+    young: set[bytes] = set()
+    async for histories in every_history(store, [HistoryWanted(row.id, row.run, 1) for row in rows if row.events]):
         _note(histories, origin, found)
-    last = [
-        HistoryWanted(row.id, row.run, row.events, max(2, row.events - EVENTS + 1))
-        for row in rows
-        if row.events > 1 and row.id not in found
-    ]
-    async for histories in every_history(store, last):
-        _note(histories, origin, found)
+        young |= {id for id, events in histories.items() if events and events[0].at >= since}
+    ends, page = {row.id: row.events for row in rows if row.events > 1 and row.id not in found}, EVENTS
+    while ends:
+        wants = [HistoryWanted(id, runs[id], end, max(2, end - page + 1)) for id, end in ends.items()]
+        ends, page = {}, MORE_EVENTS
+        async for histories in every_history(store, wants):
+            _note(histories, origin, found)
+            fresh = {id: events[0] for id, events in histories.items() if events and id not in found}
+            ends |= {id: event.number - 1 for id, event in fresh.items() if event.number > 2 and event.at >= since}
+    return [row for row in rows if row.run > 1 and row.id in young and row.id not in found]
 
 
 async def _look_at_former(
-    store: Store, rows: Sequence[Process], ago: int, origin: str, found: dict[bytes, int]
-) -> None:
-    """Look at runs before the present one; how long they are is not known."""
+    store: Store, rows: Sequence[Process], ago: int, origin: str, since: int, found: dict[bytes, int]
+) -> list[Process]:
+    """Look at runs before the present one, of which it is not known how long they are; and which go before them."""
     runs = {row.id: row.run - ago for row in rows}
+    young: set[bytes] = set()
     async for histories in every_history(store, [HistoryWanted(id, run, EVENTS) for id, run in runs.items()]):
         _note(histories, origin, found)
         long = [id for id, events in histories.items() if id not in found and len(events) == EVENTS]
-        ends = await asyncio.gather(*(store.history(id, runs[id], limit=EVENTS, backward=True) for id in long))
-        _note(dict(zip(long, ends, strict=True)), origin, found)
+        await asyncio.gather(*(_look_from_end(store, id, runs[id], origin, since, found) for id in long))
+        young |= {id for id, events in histories.items() if events and events[0].at >= since}
+    return [row for row in rows if runs[row.id] > 1 and row.id in young and row.id not in found]
+
+
+async def _look_from_end(
+    store: Store, process: bytes, run: int, origin: str, since: int, found: dict[bytes, int]
+) -> None:
+    """Look at a run of more than one page from its end, until the first page or older events come."""
+    before = 0
+    while events := await store.history(process, run, after=before, limit=MORE_EVENTS, backward=True):
+        _note({process: events}, origin, found)
+        before = events[-1].number
+        if process in found or before <= EVENTS or events[-1].at < since:
+            return
 
 
 def _note(histories: dict[bytes, list[Event]], origin: str, found: dict[bytes, int]) -> None:

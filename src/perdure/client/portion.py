@@ -49,6 +49,7 @@ class _Handed(NamedTuple):
 class OperationPortion:
     """Gives the command of a plan to many processes, or tries it; what has changed after the window is left alone.
 
+    ``began`` is a time of the store, in microseconds, before which the operation has commanded nothing.
     ``told`` says of each process that was judged what has become of its command.
     """
 
@@ -58,16 +59,18 @@ class OperationPortion:
         plan: OperationPlan,
         operation: str,
         window: Window,
+        began: int,
         hosted: Collection[Pair] | None = None,
     ) -> None:
         self.parts = parts
         self.window = window
+        self.began = began
         self.origin = origin_of(operation)
         self.told: dict[bytes, Judged] = {}
         self.removes = plan.verb == "remove"
         self.gone = Judged() if self.removes else Judged(REMOVED)
         """What is said of a process that is not there: if it was to be removed, it was."""
-        self.commanded = cancelled if plan.verb == "cancel" else commanded
+        self.cancels = plan.verb == "cancel"
         means = Means(parts.registry, parts.machine.random, hosted)
         command = command_of(plan, validation.sender(plan.who, plan.why, self.origin), means)
         self.decision = unless_changed(command, window.until) if isinstance(command, Decision) else None
@@ -91,7 +94,7 @@ class OperationPortion:
         """Command each, once: one that this look has commanded already, in a try that was cut off, counts so."""
         fresh = [row for row in rows if row.changed_at <= self.window.until]
         if not self.window.first:
-            before = await self.commanded(self.parts.store, fresh, self.origin)
+            before = await self._commanded(fresh, self.began)
             self.told |= dict.fromkeys(before, Judged(BEFORE))
             fresh = [row for row in fresh if row.id not in before]
         if self.decision is None:
@@ -106,11 +109,17 @@ class OperationPortion:
 
     async def _settle_changed(self, rows: Sequence[Process]) -> None:
         """Count those that have changed by our own command, in this look, as commanded."""
-        times = await self.commanded(self.parts.store, rows, self.origin)
+        times = await self._commanded(rows, self.window.until)
         done = {id for id, at in times.items() if self.window.first or at > self.window.until}
         self.told |= {row.id: Judged() if row.id in done else Judged(CHANGED) for row in rows}
         if self.removes:  # a try that was cut off has ended them, and no more
             await self._each_alone(done, ANY_TIME)
+
+    async def _commanded(self, rows: Sequence[Process], since: int) -> dict[bytes, int]:
+        """Which of these processes the operation has commanded at that time or later, and when."""
+        if self.cancels:
+            return await cancelled(self.parts.store, rows, self.origin)
+        return await commanded(self.parts.store, rows, self.origin, since)
 
     async def _read(self, decision: Decision, rows: Sequence[Process]) -> AsyncIterator[Sequence[_Pair]]:
         """The rows, not many at once, each whole, and with the history of its run if the decision reads it."""
