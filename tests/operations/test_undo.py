@@ -8,7 +8,7 @@ import pytest
 
 from perdure import Engine, Search, machine, receive, workflow
 from perdure.authoring.operation import machine as operation_machine
-from perdure.authoring.operation.plan import OperationStatus
+from perdure.authoring.operation.plan import OperationPlan, OperationStatus, Window
 from perdure.client.operation_verb import VERBS
 from perdure.errors import IllegalMove, InvalidInput, ProcessNotFound
 from perdure.kernel.inverse import HAVE_INVERSE, no_inverse
@@ -174,3 +174,39 @@ async def test_only_an_operation_that_has_ended_is_taken_back(opened: Open) -> N
     assert (await operation.result(LIMIT)).phase == "aborted"
     undo = await (await engine.operations.undo(operation.id)).result(LIMIT)
     assert undo.seen == undo.planned and Status.HELD.value not in await statuses(engine)
+
+
+async def test_an_undo_keeps_to_its_rate_and_stops_within_a_portion_of_what_it_takes_back(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[approval])
+    for number in range(4):
+        await engine.start(approval, number)
+    id, outcome = await carried_out(engine, "hold", "kind = approval")
+    assert outcome.done == 4, "in one portion"
+    undo = await engine.operations.undo(id, rate=0.01)
+    await until_row(engine, undo.id, lambda row: b'"done":0' not in (row.state or b'"done":0'))
+    await undo.pause("lunch")
+    assert await statuses(engine, "approval") == {"running": 1, "held": 3}
+    await undo.resume()
+    await until_row(engine, undo.id, lambda row: b'"done":2' in (row.state or b""))
+    await undo.abort("enough")
+    assert await statuses(engine, "approval") == {"running": 2, "held": 2}
+
+
+@pytest.mark.parametrize("live", [0.0, 0.001])
+async def test_an_undo_goes_through_portions_in_parts_and_leaves_nobody_out(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, live: float
+) -> None:
+    monkeypatch.setattr(operation_machine, "PORTION", 3)
+    engine, _ = await opened(work=True, workflows=[approval])
+    every = {(await engine.start(approval, number)).id for number in range(7)}
+    id, outcome = await carried_out(engine, "hold", "kind = approval", live=live)
+    assert outcome.done == 7
+    plan, window = OperationPlan("undo", "", undoes=id, undoes_verb="hold"), Window(await engine.store.now())
+    parts, before = list[list[str]](), None
+    while not parts or before is not None:
+        chosen = await engine.operations.select(plan, "undo", window, before, 2)
+        parts, before = [*parts, chosen.processes], chosen.before
+    assert [len(part) for part in parts] == [2, 1, 2, 1, 1, 0]
+    assert {process for part in parts for process in part} == every
+    whole = await engine.operations.select(plan, "undo", window, None, 9)
+    assert whole.before is not None and whole.before.count(":") == 1

@@ -51,7 +51,7 @@ class OperationOrders:
     async def planned(self, plan: OperationPlan, window: Window) -> int:
         """How many processes fit the plan and have changed in this window."""
         if plan.undoes:
-            return sum([len(chosen.processes) async for chosen in self._undone(plan, None)])
+            return sum([len(chosen.processes) async for chosen in self._undone(plan)])
         number = 0
         async for page in self._finder(plan, None).every():
             number += sum(window.holds(one.row.changed_at) for one in page)
@@ -65,7 +65,7 @@ class OperationOrders:
         if waits := await self._goes_first(plan, operation):
             return Selected([], before, waits)
         if plan.undoes:
-            return await anext(self._undone(plan, before), Selected([], None))
+            return await self._select_undone(plan, before, most)
         found: builtins.list[str] = []
         finder = self._ahead.take(operation, before) or self._finder(plan, before)
         async for page in finder.candidates():
@@ -141,21 +141,28 @@ class OperationOrders:
     async def _all(self, plan: OperationPlan) -> AsyncIterator[Sequence[Process]]:
         """All processes that the plan is for, portion by portion."""
         if plan.undoes:
-            async for chosen in self._undone(plan, None):
+            async for chosen in self._undone(plan):
                 yield await rows_of(self._client.store, list(map(id_bytes, chosen.processes)))
         else:
             async for page in self._finder(plan, None).every():
                 yield [one.row for one in page]
 
-    async def _undone(self, plan: OperationPlan, before: str | None) -> AsyncIterator[Selected]:
+    async def _select_undone(self, plan: OperationPlan, before: str | None, most: int) -> Selected:
+        """The next processes that are taken back. Behind a part of a portion ``before`` also says how long that is."""
+        run, number, *taken = [1, 0] if before is None else map(int, before.split(":"))
+        begin = taken[0] if taken else 0
+        chosen = await anext(self._undone(plan, (run, number)), Selected([], None))
+        part, end = chosen.processes[begin : begin + most], begin + most
+        return Selected(part, chosen.before if end >= len(chosen.processes) else f"{run}:{number}:{end}")
+
+    async def _undone(self, plan: OperationPlan, behind: tuple[int, int] = (1, 0)) -> AsyncIterator[Selected]:
         """The portions of the operation that is taken back: its history names the processes of each.
 
-        ``before`` of a portion is the run and the number of its event, behind which the next one is looked for. An
+        ``before`` of a portion is the run and the number of its event, ``behind`` which the next one is looked for. An
         operation that was live may have chosen a process several times, and commanded it once: it counts where it was
         chosen first.
         """
         store, row = self._client.store, await self._client.row(plan.undoes)
-        behind = (1, 0) if before is None else tuple(map(int, before.split(":")))
         live, chosen_before = plan_of(row).live > 0, set[str]()
         run, number = (1, 0) if live else behind
         while run <= row.run:
