@@ -59,6 +59,17 @@ def test_a_query_that_is_wrong_is_shown_where(terminal: Terminal) -> None:
         assert said.code == 2 and "Did you mean 'status'" in said.err
 
 
+def test_a_list_of_operations_or_check_runs_that_was_cut_says_so(terminal: Terminal) -> None:
+    for _ in range(2):
+        assert terminal("operation", "start", "retry", "kind = refusal").code == 0
+        assert terminal("check", "run").code == 0
+    for command in (("operation", "ls"), ("check", "show")):
+        assert terminal(*command, "--limit", "1").has("no more than 1 are listed: --limit")
+        assert len(terminal(*command, "--limit", "1", "--json").json) == 1
+        assert "are listed" not in terminal(*command).out
+        assert len(terminal(*command, "--json").json) == 2
+
+
 def test_an_operation_is_previewed_started_and_looked_at(terminal: Terminal, working: Working) -> None:
     working(some)
     query = "kind = refusal"
@@ -74,7 +85,7 @@ def test_an_operation_is_previewed_started_and_looked_at(terminal: Terminal, wor
 
     working(ended)
     assert terminal("operation", "show", id).has("done", "2 processes")
-    assert terminal("operation", "ls").has(id, "done 2")
+    assert terminal("operation", "ls").has(id, "done 2") and "--limit" not in terminal("operation", "ls").out
     assert terminal("operation", "pause", id).code == 1, "it has ended"
     assert terminal("operation", "start", "retyr", query).code == 2
 

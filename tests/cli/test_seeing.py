@@ -165,6 +165,11 @@ def test_show_tells_of_messages_that_nobody_has_heard(terminal: Terminal) -> Non
     assert said.has("messages not yet heard")
     assert said.has("1", 'yes "by all means"')
     assert terminal("show", "A-3", "--json").json["unheard_messages"][0]["name"] == "yes"
+    for number in range(11):
+        terminal("signal", "A-3", "no", f"{number}")
+    said = terminal("show", "A-3")
+    assert said.has("messages not yet heard (10 of 12: perdure show") and not said.has("no 9")
+    assert len(terminal("show", "A-3", "--json").json["unheard_messages"]) == 12
 
 
 def test_history_tells_every_event_in_words(terminal: Terminal, working: Working) -> None:

@@ -66,6 +66,8 @@ def test_a_large_tree_is_cut_and_says_so(terminal: Terminal) -> None:
     said = terminal("tree", "T-1", "--limit", "3")
     assert said.out.count("parcel_in_tree:") == 2
     assert said.has("3 processes: 1 running, 2 completed") and "more: --limit 1000" in said.out
+    assert terminal("tree", "T-1", "--limit", "3", "--json").json["more"] >= 1
+    assert terminal("tree", "T-1", "--json").json["more"] == 0
     assert terminal("tree", "T-1", "--limit", "0").code == 2
 
 

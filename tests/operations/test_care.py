@@ -114,6 +114,19 @@ async def test_of_two_operations_the_more_urgent_one_goes_first(opened: Open, mo
     assert max(times["sooner"]) < min(times["later"])
 
 
+async def test_the_most_urgent_of_very_many_operations_goes_first(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("operation_orders", "finding.finder"):
+        monkeypatch.setattr(f"perdure.client.{module}.LIST_ROWS", 2)
+    engine, _ = await opened()
+    oldest = await engine.operations.start("hold", "key = A", priority=2, watch=0)
+    others = [await engine.operations.start("hold", "key = A", priority=6, watch=0) for _ in range(3)]
+    plan = operation_machine.OperationPlan("hold", "key = A", priority=6)
+    chosen = await engine.operations.select(plan, others[-1].id, Window(await engine.store.now()), None, 1)
+    assert chosen.waits.startswith(f"operation {oldest.id} goes first")
+
+
 async def test_a_live_one_takes_what_comes_to_fit_and_nothing_twice(opened: Open) -> None:
     engine = await after_an_outage(opened, 2)
     bank.never |= {"A-0"}

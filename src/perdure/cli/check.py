@@ -103,20 +103,22 @@ async def run(
 
 
 @check.command
-async def show(run: str = "", *, json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """Show how far a check run is, and what it has found; without an id, list all runs.
+async def show(run: str = "", *, limit: int = 100, json: Json = False, url: Url = DEFAULT_URL) -> None:
+    """Show how far a check run is, and what it has found; without an id, list the runs, the newest first.
 
     Parameters
     ----------
     run
         Its id.
+    limit
+        How many to list.
     """
     async with connected(url) as engine:
         if run:
             status = await engine.checks.handle(run).status()
             output.show_json(status) if json else output.show(_status(status))
             return
-        runs = await engine.checks.runs()
+        runs = await engine.checks.runs(limit)
         if json:
             output.show_json([{"id": id, "status": status} for id, status in runs])
             return
@@ -125,6 +127,8 @@ async def show(run: str = "", *, json: Json = False, url: Url = DEFAULT_URL) -> 
             found, mended = sum(one.found.values()), sum(one.mended.values())
             rows.add(id, one.phase, _progress(one), f"{found:,}", f"{mended:,}", one.cancelled)
         output.show(rows if runs else "there has been no check run")
+        if len(runs) == limit:
+            output.show("", f"no more than {limit:,} are listed: --limit")
 
 
 @check.command

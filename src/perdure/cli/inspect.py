@@ -187,6 +187,7 @@ async def trace(
     """Show all steps, queued steps and children of all runs.
 
     They stand in the order in which they ended, those that are open at the end.
+    Of a process with more than 100,000 such events the first ones are read.
 
     Parameters
     ----------

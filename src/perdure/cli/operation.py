@@ -188,6 +188,8 @@ async def ls(*, limit: int = 20, json: Json = False, url: Url = DEFAULT_URL) -> 
             why = one.stopped or one.paused or one.waits
             rows.add(id, one.phase, f"{one.done:,}", f"{one.relapsed:,}", f"{left_out:,}", why)
         output.show(rows if found else "there has been no operation")
+        if len(found) == limit:
+            output.show("", f"no more than {limit:,} are listed: --limit")
 
 
 @operation.command

@@ -114,7 +114,9 @@ class Report:
         if self.retrying():
             parts += ["", Text("failed attempts", style="bold"), self._attempts()]
         if self.unheard:
-            parts += ["", Text("messages not yet heard", style="bold"), self._unheard()]
+            every = len(self.unheard)
+            more = f"  ({UNHEARD} of {every:,}: perdure show {self.view.id} --json)" if every > UNHEARD else ""
+            parts += ["", Text.assemble(("messages not yet heard", "bold"), more), self._unheard()]
         for what, trace in self._traces():
             parts += ["", Text(f"traceback of {what}", style="bold"), Padding(Text(trace), (0, 0, 0, 2))]
         if self.events:
@@ -190,7 +192,7 @@ class Report:
 
     def _unheard(self) -> Rows:
         rows = Rows("#", "sent", "name", "value")
-        for letter in self.unheard:
+        for letter in self.unheard[:UNHEARD]:
             sent = text.when(instant(letter.at), self.now)
             rows.add(str(letter.number), sent, letter.name, text.payload(letter.payload, 100))
         return rows
@@ -225,7 +227,7 @@ async def report_on(engine: Engine, row: Process) -> Report:
         instant(now),
         events,
         await letters_of(engine, row, [*_failures(events)[-1:], *events[-LAST:]]),
-        unheard[:UNHEARD],
+        unheard,
         workers.get(row.owner or b""),
         await _parent(engine, row),
         await _advice(engine, row, seen),

@@ -65,7 +65,8 @@ class Branch:
 async def tree(process: ProcessArgument, *, limit: int = 200, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """Show a process with its children and queued steps, and theirs.
 
-    Each has its status and times; the last line counts them by status.
+    Each has its status and times; the last line counts them by status. With
+    --json "more" is how many were seen at least beyond --limit.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ async def tree(process: ProcessArgument, *, limit: int = 200, json: Json = False
     async with connected(url) as engine:
         root, more = await _grown(engine, await process_named(engine, process), limit)
         if json:
-            output.show_json(root.as_json())
+            output.show_json(root.as_json() | {"more": more})
             return
         output.show(root.draw(await present(engine)), "", root.summary())
         if more:

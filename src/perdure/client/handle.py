@@ -102,7 +102,8 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
     async def trace(self) -> Sequence[TracedStep]:
         """Read all steps, queued steps and children of all runs that are kept, in the order in which they ended.
 
-        Those that are open come last. See :class:`TracedStep` for what is known of each.
+        Those that are open come last. See :class:`TracedStep` for what is known of each. It is read from the first
+        100,000 such events: what comes after them is left out.
         """
         return await traced(self._parts, self.id_bytes)
 

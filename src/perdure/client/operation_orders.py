@@ -129,13 +129,15 @@ class OperationOrders:
         if not plan.priority:
             return ""
         now = await self._client.store.now()
-        search = Search(kind=KIND, statuses=(Status.RUNNING,), limit=LIST_ROWS)
-        for row in await whole(self._client.store, await self._client.store.search(search)):
-            busy = row.owner is not None or (row.due_at is not None and row.due_at <= now and not row.reminder)
-            told = told_of(row)
-            at_it = told.phase in (NOT_BEGUN, NOT_READ, "canary", "running") and not told.paused
-            if row.priority < plan.priority and busy and at_it and id_text(row.id) != operation:
-                return f"operation {id_text(row.id)} goes first: its priority is {row.priority}, here {plan.priority}"
+        unfinished = Finder(self._client.store, Search(kind=KIND, statuses=(Status.RUNNING,)), "")
+        async for page in unfinished.candidates():
+            for row in await whole(self._client.store, [one.row for one in page]):
+                busy = row.owner is not None or (row.due_at is not None and row.due_at <= now and not row.reminder)
+                told = told_of(row)
+                at_it = told.phase in (NOT_BEGUN, NOT_READ, "canary", "running") and not told.paused
+                if row.priority < plan.priority and busy and at_it and id_text(row.id) != operation:
+                    priorities = f"its priority is {row.priority}, here {plan.priority}"
+                    return f"operation {id_text(row.id)} goes first: {priorities}"
         return ""
 
     async def _all(self, plan: OperationPlan) -> AsyncIterator[Sequence[Process]]:
