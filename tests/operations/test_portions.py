@@ -13,6 +13,7 @@ from perdure.authoring.operation.plan import CHANGED, OperationPlan, Window
 from perdure.client import past_orders, portion, read_ahead
 from perdure.errors import StoreUnavailable
 from perdure.kernel.event import EventType
+from perdure.kernel.names import id_text
 from perdure.store.base import Search as Rows
 from perdure.testing.faults import FaultyStore, Gate, Outage
 from tests.operations import bank
@@ -223,3 +224,23 @@ def test_reasons_that_are_too_many_to_show_are_counted_together() -> None:
 @pytest.mark.parametrize(("rate", "most"), [(None, machine.PORTION), (0.01, 1), (7.4, 7), (1e6, machine.PORTION)])
 def test_a_portion_is_no_more_than_the_rate_allows_in_a_second(rate: float | None, most: int) -> None:
     assert machine.portion(rate) == most
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first look", "later look"])
+async def test_only_the_rows_of_the_portion_are_kept_of_all_that_fit_the_query(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    monkeypatch.setattr("perdure.client.finding.finder.LIST_ROWS", 4)
+    monkeypatch.setattr("perdure.client.operation_orders.LIST_ROWS", 4)
+    engine, store = await failed(opened, 30)
+    every, until = await ids_of(engine), await engine.store.now()
+    for id in every[-3:]:
+        await engine.process(id).retry()
+    hold = OperationPlan("hold", "kind = payment")
+    window = Window(await engine.store.now(), 0 if first else until)
+    chosen = await engine.operations.select(hold, "one", window, None, 2)
+    assert chosen.processes == (every[:2] if first else every[-3:-1])
+    assert [id_text(id) for id in engine.operations._read] == chosen.processes
+    store.calls.clear()
+    await engine.operations.carry_out(hold, "one", Window(window.until), chosen.processes)
+    assert pages(store) == 1, "no row is read again, but what comes behind a portion is read ahead"

@@ -66,22 +66,26 @@ class OperationOrders:
             return Selected([], before, waits)
         if plan.undoes:
             return await self._select_undone(plan, before, most)
-        found: builtins.list[str] = []
+        found: builtins.list[Process] = []
         finder = self._ahead.take(operation, before) or self._finder(plan, before)
         async for page in finder.candidates():
-            self._read |= {one.row.id: one.row for one in page}
-            found += [id_text(one.row.id) for one in page if window.holds(one.row.changed_at)]
+            found += [one.row for one in page if window.holds(one.row.changed_at)]
             if len(found) >= most:
-                return self._selected(plan, operation, found[:most], found[most - 1])
+                return self._selected(plan, operation, found[:most], found[most - 1].id)
             if len(found) * 2 >= most >= LIST_ROWS and finder.behind is not None:
                 # else what is left of the next page is read twice
-                return self._selected(plan, operation, found, id_text(finder.behind))
-        return Selected(found, None)
+                return self._selected(plan, operation, found, finder.behind)
+        return self._selected(plan, operation, found, None)
 
-    def _selected(self, plan: OperationPlan, operation: str, found: builtins.list[str], before: str) -> Selected:
-        if plan.rate is None:
+    def _selected(
+        self, plan: OperationPlan, operation: str, found: Sequence[Process], behind: bytes | None
+    ) -> Selected:
+        """The portion of these rows, which are kept until they are commanded; the next one begins before ``behind``."""
+        self._read = {row.id: row for row in found}
+        before = None if behind is None else id_text(behind)
+        if before is not None and plan.rate is None:
             self._ahead.selected(operation, before, self._finder(plan, before))
-        return Selected(found, before)
+        return Selected(list(map(id_text, self._read)), before)
 
     async def carry_out(
         self, plan: OperationPlan, operation: str, window: Window, processes: builtins.list[str]
