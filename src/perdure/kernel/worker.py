@@ -97,6 +97,7 @@ class Beat(Struct, frozen=True, gc=False):
 class BeatAnswer(Struct, frozen=True, gc=False):
     """``alive`` is false when the incarnation was ended: drop everything. ``lost`` are rows that it owns no more.
 
+    ``skipped`` are rows that it owns and whose leases were not prolonged, since another session locks them just now.
     ``lead`` is how many microseconds the store's time is ahead of its machine's clock, since that was put back.
     ``schema_ahead`` is the number of the database's schema where a newer Perdure has migrated it, else 0; ``outgrown``
     says that this Perdure cannot go on beside it.
@@ -108,6 +109,7 @@ class BeatAnswer(Struct, frozen=True, gc=False):
     lead: int = 0
     schema_ahead: int = 0
     outgrown: bool = False
+    skipped: tuple[bytes, ...] = ()
 
 
 _SCHEMA = " schema"

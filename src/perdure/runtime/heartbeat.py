@@ -70,8 +70,8 @@ class Heartbeat:
             self.scheduler.telemetry.count("store_errors")
             for renewal in renewals:
                 instance = self.scheduler.instances.get(renewal.process)
-                if instance is not None and renewal.progress is not None:  # the next beat writes it again
-                    instance.show(None)
+                if instance is not None:
+                    _write_again(instance, renewal)
             raise
         self.scheduler.committer.outage.ended()
         if self._failing:
@@ -86,7 +86,7 @@ class Heartbeat:
         self.sure_until = sent + self.scheduler.lease_seconds
         if answer.schema_ahead:
             self.scheduler.unreadable.handover.saw(answer.schema_ahead, outgrown=answer.outgrown)
-        lost = set(answer.lost)
+        lost, skipped = set(answer.lost), set(answer.skipped)
         for renewal in renewals:
             instance = self.scheduler.instances.get(renewal.process)
             if instance is None and renewal.process not in lost:
@@ -95,9 +95,11 @@ class Heartbeat:
                 continue
             if renewal.process in lost:
                 self._lose(instance)
+            elif renewal.process in skipped:  # its lease goes on towards its end, where the guard lets it go
+                _write_again(instance, renewal)
             else:
                 instance.renewed(sent + self.scheduler.lease_seconds)
-        return self.beat_seconds
+        return self.beat_seconds / 6 if skipped else self.beat_seconds
 
     def _figures(self) -> bytes:
         scheduler = self.scheduler
@@ -162,10 +164,18 @@ class Heartbeat:
         self.scheduler.drop(instance)
 
 
+def _write_again(instance: Instance, renewal: LeaseRenewal) -> None:
+    """Let the next beat write the progress that this renewal was to write."""
+    if renewal.progress is not None:
+        instance.show(None)
+
+
 GAP_SECONDS = 0.05
 """Looks at named processes follow each other no faster than this."""
 BLIND_GAP_SECONDS = 0.5
-"""Looks at all with steps in flight, after a hint that names no process, follow each other no faster than this."""
+"""Looks at all with steps in flight, after a hint that names no process, follow each other no faster than this.
+
+So do looks at processes whose rows another session locked at the last look."""
 CALM_SECONDS = 0.25
 """After such a hint, a process that has just committed is checked this much later: its next commit may tell as well."""
 
@@ -203,9 +213,9 @@ class LeaseCheck:
             doubtful += (instance for instance in older if instance.process.id not in named)
         if waiting:
             self._since = since
-        if doubtful:
-            await self._look(doubtful)
-        await asyncio.sleep(GAP_SECONDS if since is None else BLIND_GAP_SECONDS)
+        skipped = await self._look(doubtful) if doubtful else ()
+        self._named.update(skipped)
+        await asyncio.sleep(GAP_SECONDS if since is None and not skipped else BLIND_GAP_SECONDS)
         return 0.0
 
     def _unconfirmed(self, since: float) -> tuple[list[Instance], bool]:
@@ -220,15 +230,16 @@ class LeaseCheck:
         calmed = [instance for instance in doubtful if instance.lease_end < calm]
         return calmed, len(calmed) < len(doubtful)
 
-    async def _look(self, doubtful: Sequence[Instance]) -> None:
+    async def _look(self, doubtful: Sequence[Instance]) -> Sequence[bytes]:
+        """Renew the leases of these, and drop those that are lost; the answer is those whose rows are locked."""
         scheduler = self.scheduler
         renewals = tuple(LeaseRenewal(one.process.id, one.process.token, None) for one in doubtful)
         sent = scheduler.time.monotonic()
         answer = await self.store.beat(Beat(self.incarnation.id, renewals, scheduler.lease, scheduler.lease))
         scheduler.time.heard(answer.now, sent)
         if not answer.alive:
-            return  # the next beat gets the same answer, and acts on it
-        lost = set(answer.lost)
+            return ()  # the next beat gets the same answer, and acts on it
+        lost, skipped = set(answer.lost), set(answer.skipped)
         for instance, renewal in zip(doubtful, renewals, strict=True):
             if renewal.process not in scheduler.instances and renewal.process not in lost:
                 self.events.strayed()  # let go while this beat was under way, which has renewed its lease
@@ -238,5 +249,6 @@ class LeaseCheck:
                 log.info("process %s was taken from us: its steps are stopped", id_text(renewal.process))
                 scheduler.telemetry.count("leases_lost")
                 scheduler.drop(instance)
-            else:
+            elif renewal.process not in skipped:
                 instance.renewed(sent + scheduler.lease_seconds)
+        return answer.skipped

@@ -130,7 +130,7 @@ class Store(Protocol):
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""
 
     async def beat(self, beat: Beat) -> BeatAnswer:
-        """Record a sign of life and prolong leases; never waits behind other writes."""
+        """Record a sign of life and prolong leases; never waits behind other writes: a locked row is skipped."""
 
     async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
         """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""

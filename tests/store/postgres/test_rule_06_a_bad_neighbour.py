@@ -66,7 +66,7 @@ async def test_every_function_that_waits_for_locks_has_a_limit(postgres: Postgre
         "send_alone_within",
         "tell_within",
         "claim",
-        "beat_with_figures",
+        "beat_telling_skipped",
         "enlist",
         "retire",
         "prune",

@@ -122,7 +122,7 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "claim_due",
             "claim_suspects",
             "owners",
-            "beat_with_figures",
+            "beat_telling_skipped",
             "search_by_id",
             "prune",
         ],

@@ -268,8 +268,8 @@ class PostgresStore:
             except SetBehind as behind:
                 await self._look_back(behind, line)
         gone = await self._look_ahead()
-        lost = tuple(found["lost"] or ())
-        return BeatAnswer(found["alive"], found["now"], lost, found["lead"], self._ahead, gone)
+        lost, skipped = tuple(found["lost"] or ()), tuple(found["skipped"] or ())
+        return BeatAnswer(found["alive"], found["now"], lost, found["lead"], self._ahead, gone, skipped)
 
     async def _look_ahead(self, *, now: bool = False) -> bool:
         """At every tenth beat, or ``now``, look for a newer schema; the answer is whether it is too new for us."""

@@ -254,7 +254,9 @@ class Beating:
         assert seen == {"gone": True, "also": True, "here": False}
         assert [worker.ended_at for worker in await trial.store.workers()] == [None] * 3
 
-    async def test_rule_6_a_beat_passes_by_a_locked_row_and_does_not_call_it_lost(self, trial: Trial) -> None:
+    async def test_rule_6_a_beat_says_that_it_skipped_a_locked_row_and_does_not_call_it_lost(
+        self, trial: Trial
+    ) -> None:
         if not trial.ground.locks_rows:
             pytest.skip("this database locks no single rows")
         worker = await trial.worker()
@@ -262,9 +264,30 @@ class Beating:
         await trial.time.advance(5)
         async with trial.ground.locked(rows[0].id), asyncio.timeout(5):
             answer = await trial.beat(worker, *rows)
-        assert (answer.alive, answer.lost) == (True, ())
+        assert (answer.alive, answer.lost, answer.skipped) == (True, (), (rows[0].id,))
         assert await trial.row(rows[0].id) == rows[0]
         assert (await trial.row(rows[1].id)).due_at == await trial.time.now() + LEASE
+        answer = await trial.beat(worker, *rows)
+        assert (answer.lost, answer.skipped) == ((), ())
+        assert (await trial.row(rows[0].id)).due_at == await trial.time.now() + LEASE
+
+    async def test_a_beat_skips_no_row_that_nobody_locks(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        rows = [await trial.owned(worker) for _ in range(3)]
+        gone = trial.process(token=1)
+        answer = await trial.beat(worker, rows[0], gone, *rows[1:])
+        assert (answer.lost, answer.skipped) == ((gone.id,), ())
+
+    async def test_rule_6_a_row_that_was_taken_and_is_locked_is_lost_and_not_skipped(self, trial: Trial) -> None:
+        if not trial.ground.locks_rows:
+            pytest.skip("this database locks no single rows")
+        worker = await trial.worker()
+        row = await trial.owned(worker)
+        await trial.time.advance(16)
+        newer = only((await trial.claim(await trial.worker())).claimed).process
+        async with trial.ground.locked(newer.id), asyncio.timeout(5):
+            answer = await trial.beat(worker, row)
+        assert (answer.lost, answer.skipped) == ((row.id,), ())
 
     async def test_a_beat_of_2000_renewals_is_one_request(self, trial: Trial) -> None:
         worker = await trial.worker()

@@ -9,8 +9,9 @@ from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-APART = frozenset({"cut", "door"})
-"""Kinds of draws that come from a generator of their own: they were added later, and do not shift the older draws."""
+APART = {"cut": "apart from {}", "door": "apart from {}", "lock": "locks of {}"}
+"""Kinds of draws that come from generators of their own, seeded so: they were added later, and do not shift the older
+draws."""
 
 Record: TypeAlias = Mapping[str, Sequence[int]]
 """The draws of a history in their order, by what they were for."""
@@ -29,7 +30,8 @@ class Choices:
         self.made: defaultdict[str, list[int]] = defaultdict(list)
         self._recorded = recorded
         self._random = random.Random(seed).random
-        self._apart = random.Random(f"apart from {seed}").random
+        apart = {text: random.Random(text.format(seed)).random for text in sorted(set(APART.values()))}
+        self._apart = {kind: apart[text] for kind, text in APART.items()}
 
     def draw(self, options: int, kind: str = "scenario") -> int:
         """A number from 0 up to but not including ``options``; ``kind`` says what it is for."""
@@ -69,7 +71,7 @@ class Choices:
         return options[self.draw(len(options), kind)]
 
     def _next_random(self, kind: str) -> float:
-        return self._apart() if kind in APART else self._random()
+        return self._apart.get(kind, self._random)()
 
     def _next(self, kind: str) -> int:
         assert self._recorded is not None

@@ -7,9 +7,12 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from perdure.errors import StoreError
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure.kernel.worker import Beat, BeatAnswer
 from perdure.store.notifications import Notification
 from perdure.store.sqlite.backend import SqliteBackend
 from perdure.store.sqlite.connection import Connection
@@ -24,6 +27,9 @@ from perdure.testing.simulator.step_transaction import SimStepTransactions
 
 T = TypeVar("T")
 Record = TypeVar("Record", Start, Commit, Message)
+
+LOCK_SECONDS = (0.0, 1.0, 10.0)
+"""For how long another session locks a row that a beat was to renew; the first is the boring one."""
 
 
 class SimDatabaseThread(DatabaseThread):
@@ -108,6 +114,7 @@ class SimStore(SqliteStore):
         self.life = life
         self.faulty = faulty
         self._server = server
+        self._locked: dict[bytes, float] = {}
         super().__init__(
             "sqlite://:memory:",
             machine=machine,
@@ -174,6 +181,29 @@ class SimStore(SqliteStore):
         self._server.told(self.life, "commit", (commits,), told)
         return told
 
+    async def beat(self, beat: Beat) -> BeatAnswer:
+        """See Store."""
+        DOOR.set("beat" if beat.hang is None else "report")
+        skipped = self._skipped(beat)
+        here = tuple(one for one in beat.renewals if one.process not in skipped)
+        answer = await super().beat(replace(beat, renewals=here))
+        told = replace(answer, skipped=skipped) if answer.alive else answer
+        self._server.told(self.life, "beat", (beat,), told)
+        return told
+
+    def _skipped(self, beat: Beat) -> tuple[bytes, ...]:
+        """The rows that a beat passes by, since another session locks them: perhaps one more from now on."""
+        server = self._server
+        if not (server.on and self.faulty and beat.renewals):
+            return ()
+        now, choices = server.loop.now, server.choices
+        if choices.chance(server.swarm.conflict, "lock"):
+            row = beat.renewals[choices.draw(len(beat.renewals), "lock")].process
+            self._locked[row] = until = now + choices.pick(LOCK_SECONDS, "lock")
+            server.faults["locked row"] += 1
+            self.life.struck(until)
+        return tuple(one.process for one in beat.renewals if self._locked.get(one.process, -1.0) >= now)
+
     def _unlocked(self, records: Sequence[Record]) -> tuple[Sequence[Record], set[int]]:
         """The records whose rows no other session has locked, and the places of the others."""
         server = self._server
@@ -199,7 +229,7 @@ def _named(name: str) -> Any:
     real = getattr(SqliteStore, name)
 
     async def door(self: SimStore, *args: Any, **kwargs: Any) -> Any:
-        DOOR.set("report" if name == "beat" and args[0].hang is not None else name)
+        DOOR.set(name)
         answer = await real(self, *args, **kwargs)
         self._server.told(self.life, name, args, answer)
         return answer

@@ -102,7 +102,7 @@ ORDER BY h.process, h.number
 SELECT * FROM perdure.held_letters($1, $2, $3, $4)
 
 -- name: beat
-SELECT * FROM perdure.beat_with_figures($1, $2, $3, $4, $5, $6, $7)
+SELECT * FROM perdure.beat_telling_skipped($1, $2, $3, $4, $5, $6, $7)
 
 -- name: reached
 SELECT (SELECT pg_catalog.max(m.number) FROM perdure.migration m) AS reached, (SELECT r.oldest FROM perdure.schema_reader r) AS oldest

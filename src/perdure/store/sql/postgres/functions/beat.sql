@@ -3,10 +3,13 @@
 -- A sign of life: count it, raise the clock's high-water mark, prolong the leases asked for (rules 6, 11, 15). If the
 -- server's clock was set back, time goes on from the mark at the clock's pace, by the lead (see kernel/clock.py). The
 -- answer says how often the worker has beaten and on which line the database is: so the worker can tell whether the
--- database was set back. ``told`` are the worker's figures, if it tells them this time. A row that is locked at this moment is skipped: the next beat prolongs its lease.
-CREATE OR REPLACE FUNCTION perdure.beat_with_figures(
+-- database was set back. ``told`` are the worker's figures, if it tells them this time. A row that is locked at this
+-- moment is skipped, and so is one that has just changed: its lease stays as it is until a later beat, and the answer
+-- names it.
+CREATE OR REPLACE FUNCTION perdure.beat_telling_skipped(
     worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[], told bytea,
-    OUT now bigint, OUT alive boolean, OUT lost uuid[], OUT beats bigint, OUT line uuid, OUT lead bigint
+    OUT now bigint, OUT alive boolean, OUT lost uuid[], OUT beats bigint, OUT line uuid, OUT lead bigint,
+    OUT skipped uuid[]
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
@@ -15,6 +18,7 @@ DECLARE
     t timestamptz;
     m timestamptz;
     ahead interval;
+    missed bigint[];
 BEGIN
     SELECT k.m, greatest(k.m + k.lead, k.high_water), k.line, k.lead INTO m, t, line, ahead
     FROM (SELECT coalesce(c.fake, clock_timestamp()) AS m, c.* FROM perdure.clock c WHERE c.one OFFSET 0) AS k;
@@ -42,23 +46,40 @@ BEGIN
         RETURN;
     END IF;
     WITH free AS MATERIALIZED (
-        SELECT l.place, u.progress
-        FROM (SELECT * FROM unnest(r_process, r_token, r_progress) AS o(id, token, progress)
+        SELECT l.place, u.progress, u.n
+        FROM (SELECT * FROM unnest(r_process, r_token, r_progress) WITH ORDINALITY AS o(id, token, progress, n)
               WHERE o.token = abs(o.token) ORDER BY o.id) AS u
         CROSS JOIN LATERAL (
             SELECT p.ctid AS place FROM perdure.process p
             WHERE p.id = u.id AND p.owner IS NOT DISTINCT FROM worker AND p.token = u.token
             FOR NO KEY UPDATE SKIP LOCKED) AS l
+    ), renewed AS (
+        UPDATE perdure.process p SET due_at = greatest(p.due_at, t + lease * interval '1 microsecond'),
+            progress = coalesce(f.progress, p.progress)
+        FROM free f WHERE p.ctid = f.place  -- a row changed since the statement's snapshot is passed by
+        RETURNING f.n
     )
-    UPDATE perdure.process p SET due_at = greatest(p.due_at, t + lease * interval '1 microsecond'),
-        progress = coalesce(f.progress, p.progress)
-    FROM free f WHERE p.ctid = f.place;  -- a row changed since the statement's snapshot waits for the next beat
-    SELECT array_agg(u.id ORDER BY u.n) INTO lost
-    FROM unnest(r_process, r_token) WITH ORDINALITY AS u(id, token, n)
-    LEFT JOIN LATERAL (
-        SELECT p.id, p.owner, p.token FROM perdure.process p WHERE p.id = u.id LIMIT 1) AS p ON true
-    WHERE p.id IS NULL OR p.owner IS DISTINCT FROM worker OR p.token <> u.token;
+    SELECT array_agg(m.n) INTO missed
+    FROM (SELECT s.n::bigint AS n FROM generate_subscripts(r_process, 1) AS s(n) EXCEPT SELECT r.n FROM renewed r) AS m;
+    SELECT array_agg(u.id ORDER BY u.n) FILTER (WHERE NOT u.ours), array_agg(u.id ORDER BY u.n) FILTER (WHERE u.ours)
+    INTO lost, skipped
+    FROM (
+        SELECT m.n, r_process[m.n] AS id, p.id IS NOT NULL AND p.owner IS NOT DISTINCT FROM worker
+            AND p.token = r_token[m.n] AS ours
+        FROM unnest(missed) AS m(n)
+        LEFT JOIN LATERAL (
+            SELECT p.id, p.owner, p.token FROM perdure.process p WHERE p.id = r_process[m.n] LIMIT 1) AS p ON true
+    ) AS u;
 END
+$$;
+
+-- A sign of life of a worker that asks for no skipped rows: see perdure.beat_telling_skipped.
+CREATE OR REPLACE FUNCTION perdure.beat_with_figures(
+    worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[], told bytea,
+    OUT now bigint, OUT alive boolean, OUT lost uuid[], OUT beats bigint, OUT line uuid, OUT lead bigint
+) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT b.now, b.alive, b.lost, b.beats, b.line, b.lead
+    FROM perdure.beat_telling_skipped($1, $2, $3, $4, $5, $6, $7) AS b
 $$;
 
 -- A sign of life of a worker that tells no figures: see perdure.beat_with_figures.
