@@ -6,11 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from msgspec import json
 
 from perdure import Engine, Schedule, Search, Status, context, testing, workflow
 from perdure.authoring.schedule import occurrences
-from perdure.authoring.schedule.occurrences import Target
 from perdure.errors import (
     CallRefused,
     CallUnanswered,
@@ -60,11 +58,6 @@ async def test_the_workflow_for_what_comes_late_has_a_context_of_its_own_also_in
     await opened(work=True, workflows=[nightly, report_of_a_tenant])
     await until(lambda: done)
     assert done == [("", "late")]
-
-
-def test_older_releases_read_a_schedule_with_a_context_and_one_without_is_stored_as_by_them() -> None:
-    assert json.decode(json.encode(Target("report", context='{"a":1}')), type=dict)["context"] == '{"a":1}'
-    assert json.encode(Target("report")) == b'{"kind":"report"}'
 
 
 @pytest.mark.parametrize(

@@ -198,14 +198,13 @@ class Schedules:
         positional = named.pop("", [])
         attributes = dict(options.attributes or {})
         told = validation.attributes({**attributes, "schedule": "", TIME_PARAMETER: iso(_FAR)})
-        carried = context.checked(options.context)
-        merged(told, {context.ATTRIBUTE: carried or None})  # whether both have room
+        if carried := context.checked(options.context):
+            attributes[context.ATTRIBUTE] = carried
+            merged(told, attributes)  # raises if there is no room for both
         deadline = flow.deadline
         if options.deadline is not None:
             deadline = validation.duration(options.deadline, "the deadline") / SECOND
-        return Target(
-            flow.name, flow.version, positional, named, timed, deadline, attributes, options.priority, context=carried
-        )
+        return Target(flow.name, flow.version, positional, named, timed, deadline, attributes, options.priority)
 
 
 class ScheduleHandle:
@@ -382,8 +381,8 @@ def _as_view(row: Process, schedule: ScheduleMachine) -> ScheduleView:
         args=target.args,
         named=target.named,
         timed=target.timed,
-        attributes=target.attributes,
-        context=context.read(target.context) or None,
+        attributes={name: value for name, value in target.attributes.items() if name != context.ATTRIBUTE},
+        context=context.read(target.attributes.get(context.ATTRIBUTE)) or None,
         deadline=target.deadline,
         next=None if due is None else moment(due),
         paused=schedule.paused,

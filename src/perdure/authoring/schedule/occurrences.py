@@ -26,7 +26,6 @@ from perdure.errors import ProcessNotFound
 from perdure.futures import OnAnswer, asked
 from perdure.kernel import payload
 from perdure.kernel.commit import Start, StartAnswer
-from perdure.kernel.context import carrying
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import DEFAULT_PRIORITY, FINAL, Process, Status
 from perdure.kernel.retry import Retry
@@ -37,7 +36,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
     """What a schedule starts: processes of this kind and version, with these arguments.
 
     ``timed`` says that the workflow is given the instant; ``deadline`` is seconds from the start. ``late`` is started
-    instead for what comes late. ``context`` is the text of the context that they carry.
+    instead for what comes late. The context that they carry stands among the ``attributes``, as in their rows.
     """
 
     kind: str
@@ -49,7 +48,6 @@ class Target(Struct, frozen=True, omit_defaults=True):
     attributes: dict[str, Any] = {}
     priority: int = DEFAULT_PRIORITY
     late: Target | None = None
-    context: str = ""
 
 
 class Occurrence(Struct, frozen=True, omit_defaults=True):
@@ -317,7 +315,7 @@ class _Going:
             attributes=payload.encode_attributes(attributes),
             priority=target.priority,
         )
-        answer: StartAnswer = await asked(self._engine.doors.start, Start(carrying(process, target.context)))
+        answer: StartAnswer = await asked(self._engine.doors.start, Start(process))
         return Occurrence(id_text(process.id), instant) if answer.id == process.id else None
 
     def _id(self, instant: int) -> bytes:
