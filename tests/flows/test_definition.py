@@ -280,3 +280,31 @@ def test_the_settings_of_a_request_are_checked_where_they_are_given() -> None:
     with pytest.raises(DefinitionError, match="timeout=0"):
         Sale.bill.options(timeout=0)
     assert Sale.bill.options(retry=Retry(attempts=2)).timeout == 10
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"then": ["alert"]},
+        {"waits": {OSError: 5}},
+        {"on": OSError},
+        {"never": OSError},
+        {"budget": 5},
+        {"timeout_factor": 2},
+        {"timeout_cap": 60},
+    ],
+    ids=lambda setting: "".join(setting),
+)
+def test_what_the_retry_of_a_request_cannot_say_is_refused_where_it_is_given(setting: dict[str, Any]) -> None:
+    [name] = setting
+    text = rf"Retry\({name}=\.\.\.\).*may have attempts, first, factor, cap, jitter, total, backoffs, offsets"
+    with pytest.raises(DefinitionError, match=rf"billed has {text}"):
+        flow.request(timeout=5, default=Sale.paid, retry=Retry(attempts=2, **setting))(billed)
+    with pytest.raises(DefinitionError, match=text):
+        Sale.bill.options(retry=Retry(attempts=2, **setting))
+
+
+def test_the_retry_of_a_request_may_say_all_that_a_policy_may_set_for_it() -> None:
+    waits = Retry(attempts=4, first=3, factor=3, cap=90, jitter=0, total=900, offsets=True)
+    assert Sale.bill.options(retry=waits).retry == waits
+    assert Sale.bill.options(retry=Retry(backoffs=[20, 40])).retry.backoffs == (20, 40)

@@ -25,6 +25,7 @@ done: list[str] = []
 bad: list[str] = []
 AT_ONCE = Retry(attempts=3, first=0, jitter=0)
 LATER = Retry(attempts=3, first=3600, cap=3600, jitter=0)
+LATER_BY_ERROR = Retry(first=3600, cap=3600, jitter=0)
 SOON = Retry(attempts=3, first=0.2, jitter=0)
 RETRIED, FIRED = EventType.RUN_RETRIED, EventType.TIMER_FIRED
 
@@ -132,6 +133,21 @@ async def test_it_waits_for_its_time_and_people_see_why(opened: Open) -> None:
         "it waits for the time of its next attempt",
     )
     await sound(engine, handle)
+
+
+@pytest.mark.parametrize("by_step", [False, True], ids=["the workflow's error", "a step's error"])
+async def test_the_wait_after_an_error_is_that_of_its_class(opened: Open, by_step: bool) -> None:
+    @workflow(retry=Retry(attempts=3, first=0, jitter=0, waits={Closed: LATER_BY_ERROR, LookupError: 7200}))
+    async def choosy() -> None:
+        if by_step:
+            bad.append("closed")
+            await charge("book")
+        raise Closed("the bank is closed")
+
+    engine, _ = await opened(work=True, workflows=[choosy])
+    handle = await engine.start(choosy)
+    row = await waits(engine, handle)
+    assert 3590 * SECOND < row.due_at - row.changed_at <= 3600 * SECOND
 
 
 async def test_a_signal_in_the_wait_does_not_begin_the_attempt_and_is_received_by_it(opened: Open) -> None:

@@ -64,7 +64,8 @@ def follows(
     """
     if not retry.retries(error) or not _curable(error) or opening_of(history).letters:
         return None  # letters that a run was opened with, as runs of the first releases were, cannot be put back
-    delay = retry.next_delay(number_of(history), (now - _since(process, history)) / SECOND, chance)
+    spent = (now - _since(process, history)) / SECOND
+    delay = retry.next_delay(number_of(history), spent, chance, wait=retry.wait_after(error))
     if delay is None:
         return None
     at = now + microseconds(delay)

@@ -10,6 +10,7 @@ import dis
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from copy import copy
+from dataclasses import fields
 from types import FunctionType
 from typing import Any, Self, TypeAlias, overload
 
@@ -20,7 +21,7 @@ from perdure.authoring.flow.state import State, Timed
 from perdure.clock import Duration
 from perdure.errors import DefinitionError
 from perdure.kernel.policy import fitting
-from perdure.kernel.retry import Retry
+from perdure.kernel.retry import PLAIN, Retry
 
 ActionResult: TypeAlias = Happened | Answer | None
 """What an action may return."""
@@ -29,7 +30,8 @@ Body: TypeAlias = Callable[[Any], Coroutine[Any, Any, ActionResult]]
 Send: TypeAlias = Callable[[Any, str], Coroutine[Any, Any, None]]
 
 OF_REQUEST = ("attempts", "first", "factor", "cap", "jitter", "total", "backoffs", "offsets")
-"""The properties of a policy that say when a request is sent again; the other ones are for steps."""
+"""The properties of a retry, or of a policy, that say when a request is sent again; the other ones are for steps."""
+_OF_STEPS = tuple(field.name for field in fields(Retry) if field.name not in OF_REQUEST)
 
 
 class Action(Timed):
@@ -150,6 +152,12 @@ class FlowRequest(Action):
             raise DefinitionError(
                 f"{self.function.__qualname__} has retry={retry!r:.100}. Write retry=Retry(attempts=3)."
             )
+        for name in _OF_STEPS:
+            if getattr(retry, name) != getattr(PLAIN, name):
+                raise DefinitionError(
+                    f"{self.function.__qualname__} has Retry({name}=...), which only a step can have. Leave it out: "
+                    f"the retry of a request may have {', '.join(OF_REQUEST)}."
+                )
         self.retry = retry
 
 
@@ -199,10 +207,10 @@ def request(
     It gets the ``id`` of the request, which is the same each time it is sent: hand it over, as the key by which the
     other side knows a question again, and by which it answers: ``handle.signal(Transfer.answer, id, "ACCP")``.
     ``answers`` lead by their code to an event, and ``default`` is for all other codes. Until an answer has completed it
-    it is sent again as ``retry`` says (attempts, delays and jitter; default: it is sent once), also when the flow has
-    come to another state meanwhile. ``timeout`` seconds after it was first sent it is given up, and the event
-    ``name.timed_out`` comes. A step that fails to send it counts as sent and not answered; ``errors`` are errors that
-    give it up, each with its event. Give that step ``retry=Retry.NONE``: else its retries come on top. Raises
+    it is sent again as ``retry`` says (attempts, total, delays and jitter alone; default: it is sent once), also when
+    the flow has come to another state meanwhile. ``timeout`` seconds after it was first sent it is given up, and the
+    event ``name.timed_out`` comes. A step that fails to send it counts as sent and not answered; ``errors`` are errors
+    that give it up, each with its event. Give that step ``retry=Retry.NONE``: else its retries come on top. Raises
     DefinitionError.
     """
     settings = {"answers": answers, "default": default, "errors": errors, "timeout": timeout}
