@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.client.finding.fields import FIELDS, Candidate
 from perdure.client.finding.finder import narrowed
@@ -100,6 +101,39 @@ def test_a_query_does_not_fit_nor_does_a_comparison_with_what_is_not_there(query
     assert not fits(query)
 
 
+LARGE = 2**53 + 1
+"""The first whole number that a float cannot hold."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "numbers"),
+    [
+        (f"= {LARGE}", {LARGE}),
+        (f"!= {LARGE}", {LARGE - 1, LARGE + 1}),
+        (f"> {LARGE}", {LARGE + 1}),
+        (f">= {LARGE}", {LARGE, LARGE + 1}),
+        (f"< {LARGE}", {LARGE - 1}),
+        (f"<= {LARGE}", {LARGE - 1, LARGE}),
+        (f"in ({LARGE}, {LARGE + 1})", {LARGE, LARGE + 1}),
+        (f"not in ({LARGE}, {LARGE + 1})", {LARGE - 1}),
+        (f"> {LARGE - 1}.5", {LARGE, LARGE + 1}),
+        ("= 1e3", set()),
+        ("< inf", {LARGE - 1, LARGE, LARGE + 1}),
+        ("= nan or attributes.account != nan", set()),
+    ],
+)
+def test_whole_numbers_are_compared_exactly_however_large_they_are(asked: str, numbers: set[int]) -> None:
+    rows = {n: replace(PAYMENT, attributes=b'{"account":%d}' % n) for n in (LARGE - 1, LARGE, LARGE + 1)}
+    assert {n for n, row in rows.items() if fits(f"attributes.account {asked}", row)} == numbers
+
+
+def test_a_whole_number_and_a_fraction_are_compared_by_their_values() -> None:
+    row = replace(PAYMENT, attributes=b'{"share":0.1,"whole":3.0,"name":"nan"}')
+    assert fits(
+        "attributes.share = 0.1 and attributes.whole = 3 and attributes.share < 1 and attributes.name = nan", row
+    )
+
+
 def test_who_waits_is_found_by_what_it_waits_for_and_how_late_it_is() -> None:
     assert fits("mover = message and waiting ~ 'signal approved' and overdue and overdue > 4s", WAITS)
     assert not fits("overdue > 6s", WAITS)
@@ -121,6 +155,7 @@ def test_who_waits_is_found_by_what_it_waits_for_and_how_late_it_is() -> None:
         ("age > 99999999d", "is not a duration, or is too long", 6),
         ("age ~ 2d", "this is no text", 6),
         ("run > many", "'many' is not a number", 6),
+        ("run > nan", "'nan' is not a number", 6),
         ("created > yesterday", "'yesterday' is not a time", 10),
         ("and kind = a", "a field is wanted", 0),
         ("kind = 'a", "lacks its second one", 6),

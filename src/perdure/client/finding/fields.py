@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from math import isnan
 from operator import ge, gt, le, lt
 from typing import Any, TypeAlias
 
@@ -125,11 +126,20 @@ def _mover(operator: str, wanted: str) -> Test:
 
 
 def _number(operator: str, wanted: str) -> Test:
-    try:
-        number = float(wanted)
-    except ValueError:
-        raise InvalidInput(f"{wanted!r} is not a number.") from None
+    """A number; a whole one is compared exactly, however large it is."""
+    number = _read_as(int, wanted)
+    if number is None:
+        number = _read_as(float, wanted)
+    if number is None or isnan(number):
+        raise InvalidInput(f"{wanted!r} is not a number.")
     return _ordered(operator, number)
+
+
+def _read_as(type: Callable[[str], float], wanted: str) -> float | None:
+    try:
+        return type(wanted)
+    except ValueError:
+        return None
 
 
 def _duration(operator: str, wanted: str) -> Test:
