@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from email.message import EmailMessage
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from msgspec import json
@@ -39,6 +40,21 @@ async def test_a_message_that_is_not_taken_comes_again_and_other_places_do_not_w
     assert len(smtp.mails) == 1
     assert "answered with status 503" in caplog.text and "s3cret" not in caplog.text
     assert view.error == "" and "s3cret" not in repr(view)
+
+
+async def test_a_rule_whose_name_is_not_ascii_reaches_its_places(
+    watching: Watching, server: Server, smtp: SmtpServer
+) -> None:
+    client, _ = await watching()
+    for name in ("Płatności 100%", "Pźatności 100%"):
+        await client.alerts.add(AlertRule(name, "outage", to=[server.url, MAIL]))
+    await client.outages.begin("order", why="the bank is down")
+    await client.alerts.look()
+    keys = {unquote(one.headers["Idempotency-Key"]): json.decode(one.body) for one in server.requests}
+    assert len(keys) == 2 and all(said["id"] == key for key, said in keys.items())
+    assert all(one.headers["Idempotency-Key"].isascii() for one in server.requests)
+    assert [view.waiting for view in await client.alerts.list()] == [0, 0]
+    assert len({sent["Message-ID"] for sent, _ in smtp.mails}) == 2
 
 
 async def test_what_is_posted_is_signed_and_says_what_is_new(

@@ -11,7 +11,7 @@ import hmac
 import os
 from hashlib import blake2b
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from msgspec import json
 
@@ -30,6 +30,9 @@ SECRET = "PERDURE_WEBHOOK_SECRET"
 
 _TRY_AGAIN = frozenset({408, 425, 429})
 """Refusals that may go away; of the others, only a server's own errors (5xx) may."""
+
+
+_IN_HEADERS = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
 class Undelivered(PerdureError):
@@ -114,13 +117,18 @@ def post(url: str, notice: Notice) -> int:
 def request(url: str, body: bytes, key: str) -> int:
     """POST a JSON text, signed if this worker has a secret, and return the status; raises Undelivered, OSError.
 
-    ``key`` is its Idempotency-Key: the same if the text is sent again.
+    ``key`` is its Idempotency-Key, percent-encoded where a header cannot hold it: the same if the text is sent again.
     """
-    headers = {"Content-Type": "application/json", "User-Agent": "perdure", "Idempotency-Key": key}
+    headers = {"Content-Type": "application/json", "User-Agent": "perdure", "Idempotency-Key": header_text(key)}
     secret = os.environ.get(SECRET)
     if secret:
         headers["Perdure-Signature"] = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
     return _request(urlsplit(url), body, headers)
+
+
+def header_text(text: str) -> str:
+    """The text as a header can hold it: printable ASCII stays; all else, and ``%``, is percent-encoded as UTF-8."""
+    return quote(text, safe=_IN_HEADERS, errors="surrogatepass")
 
 
 def _request(parts: SplitResult, body: bytes, headers: dict[str, str]) -> int:

@@ -17,6 +17,7 @@ from email.message import EmailMessage
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from perdure import limits
+from perdure.authoring.webhook import header_text
 from perdure.errors import InvalidInput
 from perdure.logs import tamed
 
@@ -78,7 +79,7 @@ def send(address: str, id: str, subject: str, text: str) -> None:
     server = mail_server()
     mail = EmailMessage()
     mail["From"], mail["To"], mail["Subject"] = server.sender, address, tamed(subject)
-    mail["Message-ID"] = f"<{re.sub(r'[^A-Za-z0-9.-]', '.', id)}@perdure>"
+    mail["Message-ID"] = f"<{re.sub(r'[^A-Za-z0-9.-]', '.', header_text(id))}@perdure>"
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(text)
     with _connected(server) as connection:
