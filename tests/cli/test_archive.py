@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,3 +95,27 @@ def test_an_import_tells_each_line_that_it_refuses(terminal: Terminal, working: 
     assert said.has("line 2 refused", "would go on with redacted values (input, attributes.card, events)")
     assert said.has("line 4 refused: line 4 is no line of an export, or was cut")
     assert len(Terminal(away)("import", str(file), "--json").json["refused"]) == 3
+
+
+def test_a_folder_is_imported_file_by_file_and_what_is_refused_is_told_by_its_file(
+    terminal: Terminal, working: Working, tmp_path: Path
+) -> None:
+    working(some)
+    lines = terminal("export").out.splitlines(True)
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / "2026-01-02-b.jsonl").write_text(lines[1] + lines[2][:99], encoding="utf-8")
+    (folder / "2026-01-01-a.jsonl.gz").write_bytes(gzip.compress((lines[0] + lines[2]).encode()))
+    (folder / ".2026-01-03-c.jsonl.part").write_text("not finished", encoding="utf-8")
+    away = f"sqlite:///{tmp_path}/away.db"
+    assert terminal.bare("migrate", "--url", away).code == 0
+    said = Terminal(away)("import", str(folder))
+    assert (said.code, said.has("3 processes taken, 0 were here already")) == (1, True)
+    assert said.has("2026-01-02-b.jsonl, line 2 refused: line 2 is no line of an export, or was cut")
+    [refused] = Terminal(away)("import", str(folder), "--json").json["refused"]
+    assert (refused["file"], refused["line"]) == ("2026-01-02-b.jsonl", 2)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for wrong in (empty, tmp_path / "nothing"):
+        said = Terminal(away)("import", str(wrong))
+        assert said.code == 2 and "no folder with *.jsonl files" in said.err

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from io import TextIOWrapper
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from perdure.cli import exit_code, output
 from perdure.cli.options import DEFAULT_URL, Json, Switch, Url, connected
-from perdure.client.archive import Imported
+from perdure.client.archive import Imported, NotImported
 from perdure.errors import InvalidInput
-from perdure.retention.archive_file import opened
+from perdure.retention.archive_file import files, opened
 
 Redacted = Annotated[list[str] | None, Parameter(name="--redact", negative="")]
 _SHOWN = 20
@@ -62,13 +63,14 @@ async def import_(file: str, *, copy: str | None = None, json: Json = False, url
     Parameters
     ----------
     file
-        The file, which may be compressed with gzip, or - for the input.
+        The file, which may be compressed with gzip, the folder with such files, or - for the input.
     copy
         Make forks of unfinished processes, with new ids that follow from this name.
     """
-    with _lines_of(file) as lines:
-        async with connected(url) as engine:
-            found = await engine.archive.load(lines, copy=copy)
+    lines = _Lines(file)
+    async with connected(url) as engine:
+        found = await engine.archive.load(lines, copy=copy)
+    found = replace(found, refused=[lines.named(one) for one in found.refused])
     if json:
         output.show_json(found)
     else:
@@ -84,22 +86,44 @@ def _write(line: bytes) -> None:
         sys.stdout.write(line.decode())
 
 
-@contextmanager
-def _lines_of(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        with opened(file) as lines:
-            yield lines
-    except OSError as error:
-        raise InvalidInput(f"cannot read {file!r:.200}: {error.strerror}; give a file of `perdure export`") from None
+class _Lines:
+    """The lines of a file, of all files of a folder by their names, or of the input; raises InvalidInput."""
+
+    def __init__(self, path: str) -> None:
+        self._files = None if path == "-" else files(path)
+        self._begun: list[tuple[int, str]] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._files is None:
+            yield from sys.stdin.buffer
+            return
+        number = 0
+        for file in self._files:
+            self._begun.append((number, file.name))
+            try:
+                with opened(file) as lines:
+                    for line in lines:
+                        number += 1
+                        yield line
+            except OSError as error:
+                text = f"cannot read {str(file)!r:.200}: {error.strerror}; give a file of `perdure export`"
+                raise InvalidInput(text) from None
+
+    def named(self, refused: NotImported) -> NotImported:
+        """The refused line with its file, and its number there, if there are several files."""
+        if self._files is None or len(self._files) == 1:
+            return refused
+        before, file = max((number, name) for number, name in self._begun if number < refused.line)
+        line = refused.line - before
+        why = re.sub(f"^line {refused.line} ", f"line {line} ", refused.why)
+        return replace(refused, line=line, why=why, file=file)
 
 
 def _show(found: Imported) -> None:
     output.show(f"{found.taken:,} processes taken, {found.there:,} were here already")
     for one in found.refused[:_SHOWN]:
-        output.show(f"line {one.line} refused{one.process and f' (process {one.process})'}: {one.why}")
+        place = f"{one.file}, line {one.line}" if one.file else f"line {one.line}"
+        output.show(f"{place} refused{one.process and f' (process {one.process})'}: {one.why}")
     if len(found.refused) > _SHOWN:
         output.show(f"{len(found.refused):,} lines were refused, {_SHOWN} of them are shown; --json shows all")
     for id in found.waiting[:_SHOWN]:

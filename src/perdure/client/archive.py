@@ -42,11 +42,15 @@ AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class NotImported:
-    """A line of which nothing was taken over, and ``why``. ``process`` is the id in it, empty if it is damaged."""
+    """A line of which nothing was taken over, and ``why``. ``process`` is the id in it, empty if it is damaged.
+
+    ``file`` is the name of its file, if `perdure import` has read several.
+    """
 
     line: int
     process: str
     why: str
+    file: str = ""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,6 @@ from perdure.authoring.step_policies import StepPolicies
 from perdure.client.finding.board import UNFINISHED
 from perdure.client.finding.finder import Finder, fields_of
 from perdure.client.snapshot import snapshots
-from perdure.errors import InvalidInput
 from perdure.kernel import archive
 from perdure.kernel.child import is_task
 from perdure.kernel.event import Event
@@ -28,7 +27,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.rehearsal.report import Misfit, Rehearsal
 from perdure.rehearsal.trial import Unfit, rehearse
-from perdure.retention.archive_file import COMPRESSED, PLAIN, opened
+from perdure.retention.archive_file import files, opened
 from perdure.store.base import Search, Store
 
 SAMPLES = 5
@@ -105,16 +104,3 @@ def of_files(path: str | Path, rehearser: Rehearser) -> Rehearsal:
         with opened(file) as lines:
             of_lines(lines, rehearser)
     return rehearser.report()
-
-
-def files(path: str | Path) -> list[Path]:
-    """The file with that path, or that folder's ``*.jsonl`` and ``*.jsonl.gz`` files; InvalidInput for none."""
-    given = Path(path)
-    inside = [*given.glob(f"*{PLAIN}"), *given.glob(f"*{COMPRESSED}")]  # none unless it is a folder
-    found = sorted(inside) or ([given] if given.is_file() else [])
-    if not found:
-        raise InvalidInput(
-            f"{str(path)!r} is no file with processes, and no folder with *.jsonl files. "
-            "Write one with `perdure export`, or correct the path"
-        )
-    return found

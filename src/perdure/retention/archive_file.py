@@ -63,6 +63,19 @@ class ArchiveFile:
             self._aside.unlink()
 
 
+def files(path: str | Path) -> list[Path]:
+    """The file with that path, or that folder's ``*.jsonl`` and ``*.jsonl.gz`` files by name; InvalidInput for none."""
+    given = Path(path)
+    inside = [*given.glob(f"*{PLAIN}"), *given.glob(f"*{COMPRESSED}")]  # none unless it is a folder
+    found = sorted(inside) or ([given] if given.exists() and not given.is_dir() else [])  # a pipe will do
+    if not found:
+        raise InvalidInput(
+            f"{str(path)!r} is no file with processes, and no folder with *.jsonl files. "
+            "Write one with `perdure export`, or correct the path"
+        )
+    return found
+
+
 @contextmanager
 def opened(path: str | Path) -> Iterator[BinaryIO]:
     """Read the lines of an archive or an export, compressed if its name ends in ``.gz``.

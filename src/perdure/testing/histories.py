@@ -13,9 +13,9 @@ from perdure.authoring.workflow import Workflow
 from perdure.kernel import archive
 from perdure.kernel.names import id_text
 from perdure.kernel.policy import Policies
-from perdure.rehearsal.rehearser import Rehearser, files, of_files, of_lines
+from perdure.rehearsal.rehearser import Rehearser, of_files, of_lines
 from perdure.rehearsal.report import Rehearsal
-from perdure.retention.archive_file import opened
+from perdure.retention.archive_file import files, opened
 
 Code = Workflow[Any, Any] | ModuleType | str
 """What a history is replayed against: a workflow, a machine's class, a module, or the name of a module."""
