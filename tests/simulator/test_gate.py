@@ -26,6 +26,7 @@ QUICK = (
     "a signal is sent anew when another worker goes on",
     "one row that cannot be read has all parked that were claimed with it",
     "an event of a type that nobody knows is taken for the beginning of something known",
+    "a process whose messages a claim had to leave is taken for one that has lost them",
 )
 """Defects that the first few histories notice, of every chapter, and that no other test here plants: the others take
 minutes, and ``make gate``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -42,7 +42,8 @@ class Claim(Struct, frozen=True, gc=False):
 class Claimed(Struct, frozen=True, gc=False):
     """A claimed process: its row after the claim, its run's events, and its unheard or referenced messages.
 
-    One claim reads a limited number of unheard messages: the row's ``inbox`` says whether there are more.
+    One claim reads unheard messages up to so many bytes, of all its processes together. If it had to leave some of this
+    one, perhaps all, it is ``cut``: the rest is to be read. Else all that the row counts must be there.
     ``was_owned_by`` is the worker whose lease had lapsed, if any: then the claim is a takeover. ``trouble`` says why
     some of its payloads cannot be opened, or that letters are missing from its inbox: then it must not be replayed.
     ``backlog`` says that letters wait in its inbox that it has heard and not received. ``cached`` says that the
@@ -56,6 +57,12 @@ class Claimed(Struct, frozen=True, gc=False):
     trouble: PerdureError | None = None
     backlog: bool = False
     cached: bool = False
+    cut: bool = False
+
+
+def lacks(process: Process, messages: Iterable[Message]) -> bool:
+    """Whether these are fewer messages than a process has not heard by its row."""
+    return sum(message.number > process.seen for message in messages) < process.inbox - process.seen
 
 
 class ClaimAnswer(Struct, frozen=True, gc=False):

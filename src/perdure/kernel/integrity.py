@@ -28,11 +28,14 @@ EARLIEST, LATEST = 0, 253_370_764_800_000_000
 ADVICE = "Nothing of it was done again. Restore what is missing from a backup"
 
 
-def flaw(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> StoreError | None:
+def flaw(
+    process: Process, events: Sequence[Event], messages: Sequence[Message], *, cut: bool = False
+) -> StoreError | None:
     """Why a claimed process must not be replayed; None if there is no reason.
 
     ``events`` are those of its run, by number, ``messages`` those that were not consumed or that the events refer to.
-    A write since the claim cannot cause a false alarm: the row is that of the claim, and later records were left out.
+    If the claim was ``cut``, the last of the unheard ones, perhaps all, were left out. A write since the claim cannot
+    cause a false alarm: the row is that of the claim, and later records were left out.
     """
     count = process.events
     if len(events) != count or (count and (events[-1].number != count or events[0].number != 1)):
@@ -45,14 +48,14 @@ def flaw(process: Process, events: Sequence[Event], messages: Sequence[Message])
     if messages and (trouble := strange(process, messages)):
         return trouble
     if process.inbox != process.seen or messages:
-        return _without(process, events, messages)
+        return _without(process, events, messages, cut)
     referred = set(map(_message_of, events))
     return None if referred <= _NOT_RECEIVED else _without(process, events, messages)
 
 
-def flaw_of_news(process: Process, messages: Sequence[Message]) -> StoreError | None:
+def flaw_of_news(process: Process, messages: Sequence[Message], *, cut: bool = False) -> StoreError | None:
     """The same for a process whose history is in memory: only the messages that it has not heard were read."""
-    return strange(process, messages) or _without(process, (), messages)
+    return strange(process, messages) or _without(process, (), messages, cut)
 
 
 def strange(process: Process, messages: Sequence[Message]) -> StoreError | None:
@@ -111,7 +114,9 @@ def _texts(message: Message) -> Iterator[Garbled]:
     return (text for text in (message.name, message.key) if isinstance(text, Garbled))
 
 
-def _without(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> StoreError | None:
+def _without(
+    process: Process, events: Sequence[Event], messages: Sequence[Message], cut: bool = False
+) -> StoreError | None:
     """Whether a message is missing: one that an event has received, or one that is still to be heard."""
     there = {message.number for message in messages}
     for event in events:
@@ -119,7 +124,7 @@ def _without(process: Process, events: Sequence[Event], messages: Sequence[Messa
             return _damaged(process, f"event {event.number} has received message {event.message}, which is not there")
     if not 0 <= process.seen <= process.inbox:
         return _damaged(process, f"its row has heard message {process.seen} of {process.inbox}")
-    # A claim reads a limited number, the first ones first; it reads an order to end ahead of messages before it.
+    # A claim that was cut has read the first ones; it reads an order to end ahead of messages before it.
     new = [one.number for one in messages if one.number > process.seen and one.type is not MessageType.TERMINATE]
     ended = {one.number for one in messages if one.type is MessageType.TERMINATE}
     expected = process.seen + 1
@@ -129,7 +134,7 @@ def _without(process: Process, events: Sequence[Event], messages: Sequence[Messa
         if number != expected:
             return _unheard(process, new)
         expected += 1
-    if not new and not ended and process.inbox > process.seen:
+    if not (new or ended or cut) and process.inbox > process.seen:
         return _unheard(process, new)
     return None
 

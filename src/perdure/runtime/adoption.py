@@ -50,7 +50,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     if process.events:
         scheduler.telemetry.counters["cache_misses"] += 1
     instance = _made(scheduler, claimed, lease_end)
-    trouble = flaw(process, claimed.events, claimed.messages) or claimed.trouble
+    trouble = flaw(process, claimed.events, claimed.messages, cut=claimed.cut) or claimed.trouble
     if trouble is not None:
         scheduler.unreadable.let_go(instance, trouble, claimed.events)
         return
@@ -70,14 +70,21 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     finally:
         scheduler.replaying.discard(instance)
     if claimed.was_owned_by is not None:
-        scheduler.telemetry.counters["takeovers"] += 1
-        scheduler.telemetry.revived((process.kind,))
-        rescuer = Rescuer(scheduler.parts.machine.name(), "claim")
-        evidence = {"worker": id_text(claimed.was_owned_by), "lease": "lapsed", "origin": AUTOMATIC}
-        instance.note(EventType.REVIVED, scheduler.time.now(), json.encode(evidence | rescuer._asdict()))
+        _note_takeover(scheduler, instance, claimed.was_owned_by)
     if instance.steps.asked and revival.put_off(scheduler, instance, claimed.events):
         return
+    if claimed.cut:
+        instance.inbox.await_messages(process.inbox)
     _go_on(scheduler, instance, claimed.events)
+
+
+def _note_takeover(scheduler: Scheduler, instance: Instance, before: bytes) -> None:
+    """Count and record that a process goes on here since the lease of its worker ``before`` has lapsed."""
+    scheduler.telemetry.counters["takeovers"] += 1
+    scheduler.telemetry.revived((instance.process.kind,))
+    rescuer = Rescuer(scheduler.parts.machine.name(), "claim")
+    evidence = {"worker": id_text(before), "lease": "lapsed", "origin": AUTOMATIC}
+    instance.note(EventType.REVIVED, scheduler.time.now(), json.encode(evidence | rescuer._asdict()))
 
 
 def _let_go(scheduler: Scheduler, instance: Instance, claimed: Claimed) -> bool:
@@ -108,10 +115,12 @@ def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:
 def _go_on_from_memory(scheduler: Scheduler, instance: Instance, claimed: Claimed) -> None:
     scheduler.instances[instance.process.id] = instance
     scheduler.telemetry.counters["cache_hits"] += 1
-    trouble = flaw_of_news(instance.process, claimed.messages) or claimed.trouble
+    trouble = flaw_of_news(instance.process, claimed.messages, cut=claimed.cut) or claimed.trouble
     if trouble is not None:
         scheduler.unreadable.let_go(instance, trouble)
     elif not release.too_late(scheduler, instance) and scheduler.unreadable.hear(instance, claimed.messages):
+        if claimed.cut:
+            instance.inbox.await_messages(claimed.process.inbox)
         _go_on(scheduler, instance)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+import pytest
+
+from perdure import limits
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import going_on, only, released
@@ -24,6 +27,17 @@ OVERTAKE = """
     END $$;
     CREATE TRIGGER overtake AFTER UPDATE ON perdure.process
         FOR EACH ROW WHEN (NEW.token > OLD.token) EXECUTE FUNCTION perdure.overtake();
+"""
+
+OUTPACE = """
+    CREATE FUNCTION perdure.outpace() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO perdure.message (id, process, number, type, name, payload, at)
+        VALUES (gen_random_uuid(), NEW.id, NEW.inbox + 1, 1, 'late', repeat('x', 3000)::bytea, NEW.changed_at);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER outpace AFTER UPDATE ON perdure.process
+        FOR EACH ROW WHEN (NEW.token > OLD.token) EXECUTE FUNCTION perdure.outpace();
 """
 
 
@@ -59,3 +73,20 @@ async def test_events_of_a_commit_that_came_in_after_the_claim_are_not_in_its_an
         await postgres.outside.execute("DROP FUNCTION perdure.overtake CASCADE")
     assert [event.number for event in taken.events] == [1, 2, 3, 4, 5] == list(range(1, taken.process.events + 1))
     assert [event.number for event in (await trial.whole(row.id)).events] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_messages_that_came_in_after_the_claim_take_their_part_of_what_is_read_and_the_answer_says_so(
+    postgres: PostgresGround, trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEARD_BYTES", 2_000)
+    worker = await trial.worker()
+    low, high = sorted([await trial.started(), await trial.started()], key=lambda one: one.id)
+    for row in (low, high):
+        await trial.send(row.id)
+    await postgres.outside.execute(OUTPACE)
+    try:
+        claimed = {one.process.id: one for one in (await trial.claim(worker)).claimed}
+    finally:
+        await postgres.outside.execute("DROP FUNCTION perdure.outpace CASCADE")
+    assert [message.number for message in claimed[low.id].messages] == [1] and not claimed[low.id].cut
+    assert claimed[high.id].messages == () and claimed[high.id].cut

@@ -10,20 +10,17 @@ beats. With
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import astuple, replace
 
 from perdure import limits
 from perdure.clock import Computer
-from perdure.errors import DamagedRecord
 from perdure.kernel.child import is_task
-from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
+from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, removes
 from perdure.kernel.event import Event, EventType, HistoryWanted
-from perdure.kernel.integrity import lacking
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Types
@@ -33,6 +30,7 @@ from perdure.store.base import EVENT_BYTES, Pruned, RowT, Search, by_process
 from perdure.store.failover import DatabaseLine, Lineage, SetBehind
 from perdure.store.migrate import ahead, outgrown
 from perdure.store.notifications import Listener, StopListening
+from perdure.store.postgres import claim as claims
 from perdure.store.postgres import records as row
 from perdure.store.postgres.backend import PostgresBackend
 from perdure.store.postgres.commit import commit
@@ -53,15 +51,6 @@ log = logger("store")
 
 BEATS_A_LOOK = 10
 _WANTED = ("run", "first", "last")
-
-
-class _Held(NamedTuple):
-    """What claimed rows hold, by the process; ``backlog`` are those whose letters wait, ``holes`` lack some of them."""
-
-    events: defaultdict[bytes, list[Event]]
-    messages: defaultdict[bytes, list[Message]]
-    backlog: set[bytes]
-    holes: dict[bytes, DamagedRecord]
 
 
 class PostgresStore:
@@ -183,51 +172,11 @@ class PostgresStore:
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         met = Types.met
-        held = await self._held(claim, [process for _, process in taken])
+        claimed = await claims.read(self._writes, claim, taken)
         if Types.met != met and not self._ahead:  # perhaps a newer Perdure has migrated since we looked
             await self._look_ahead(now=True)
-        claimed = tuple(
-            Claimed(
-                process,
-                tuple(held.events[process.id]),
-                tuple(held.messages[process.id]),
-                before,
-                held.holes.get(process.id),
-                process.id in held.backlog,
-                claim.has(process),
-            )
-            for before, process in taken
-        )
         self.lineage.claimed(process for _, process in taken)
         return ClaimAnswer(claimed, now, next_due_at, alive, bool(suspects), self._ahead, suspects is None)
-
-    async def _held(self, claim: Claim, claimed: Sequence[Process]) -> _Held:
-        """What the claimed rows hold; of those in the claimant's memory, only the last event and unheard messages.
-
-        Events written after the claim are fenced off; messages that came after it are read later.
-        """
-        held = _Held(defaultdict(list), defaultdict(list), set(), {})
-        lived = [process for process in claimed if process.events]
-        if lived:
-            bounds = [one.events if claim.has(one) else 1 for one in lived], [one.events for one in lived]
-            columns = [one.id for one in lived], [one.run for one in lived], *bounds
-            for found in await self._writes.rows("claimed_events", *columns):
-                held.events[found[0]].append(row.event_of(found))
-        asked = [process for process in claimed if process.inbox]
-        if asked:
-            inboxes = {process.id: process.inbox for process in asked}
-            runs = [0 if claim.has(one) else one.run for one in asked]  # in run 0 no event refers to a message
-            wants = [one.id for one in asked], runs, [one.seen for one in asked]
-            for found in await self._writes.rows("claimed_messages", *wants, limits.BATCH_BYTES):
-                if found[0] is not None:
-                    message = row.message_of(found)
-                    if message.number <= inboxes[message.process]:
-                        held.messages[message.process].append(message)
-                elif found[9] is None:
-                    held.backlog.add(found[1])
-                else:
-                    held.holes[found[1]] = lacking(found[1], found[9], found[10])
-        return held
 
     async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""

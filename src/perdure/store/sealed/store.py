@@ -338,13 +338,19 @@ def _within(histories: dict[bytes, list[Event]], most: int) -> dict[bytes, list[
 
 
 def _portions(claimed: Sequence[Claimed]) -> list[Claimed]:
-    """The same for all processes of a claim together, in the order of their ids."""
-    order = sorted(range(len(claimed)), key=lambda n: claimed[n].process.id)
-    messages = _portion([message for n in order for message in claimed[n].messages], limits.BATCH_BYTES)
-    told = defaultdict(list)
-    for message in messages:
-        told[message.process].append(message)
-    return [replace(one, messages=tuple(told[one.process.id])) for one in claimed]
+    """The same for the unheard messages of all processes of a claim together, in the order of their ids."""
+    seen = {one.process.id: one.process.seen for one in claimed}
+    every = sorted((message for one in claimed for message in one.messages), key=lambda one: (one.process, one.number))
+    taken = _portion([message for message in every if message.number > seen[message.process]], limits.HEARD_BYTES)
+    unheard = defaultdict(list)
+    for message in taken:
+        unheard[message.process].append(message)
+    told = []
+    for one in claimed:
+        received = [message for message in one.messages if message.number <= one.process.seen]
+        messages = (*received, *unheard[one.process.id])
+        told.append(replace(one, messages=messages, cut=one.cut or len(messages) < len(one.messages)))
+    return told
 
 
 async def _done(work: Callable[[], list[ResultT]], size: int) -> list[ResultT]:

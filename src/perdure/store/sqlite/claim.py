@@ -9,15 +9,15 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.kernel.child import QUEUE_MARK
-from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
+from perdure.kernel.claim import Claim, ClaimAnswer, Claimed, lacks
 from perdure.kernel.event import Event
 from perdure.kernel.integrity import unreadable_claim
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
 from perdure.kernel.quarantine import together
 from perdure.kernel.stored import Garbled, Types
-from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
 from perdure.store.migrate import ahead
 from perdure.store.sqlite import inbox as sqlite_inbox
 from perdure.store.sqlite import kind as sqlite_kind
@@ -224,8 +224,11 @@ def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
     met = Types.met
     packed = _packed_events(connection, taken)
     events = _events(packed, taken.rows)
-    packed += (inboxes := _packed_messages(connection, taken, events))
+    unheard = _packed_unheard(connection, taken.rows)
+    inboxes = unheard + _packed_received(connection, taken, events)
+    packed += inboxes
     messages = _messages(inboxes, taken.rows)
+    full = sum(len(body or b"") for _, body in unheard) >= limits.HEARD_BYTES
     backlog = sqlite_inbox.backlogged(connection, taken.rows)
     holes = sqlite_inbox.missing_letters(connection, [row.id for row in taken.rows if row.inbox])
     odd = any(map(sqlite_row.garbled, packed)) or taken.garbled
@@ -234,7 +237,7 @@ def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
             Claimed(
                 row, held := tuple(events[row.id]), inbox := tuple(messages[row.id]), owner,
                 (unreadable_claim(row, held, inbox) if odd else None) or holes.get(row.id), row.id in backlog,
-                row.id in taken.cached,
+                row.id in taken.cached, full and lacks(row, inbox),
             )
             for row, owner in zip(taken.rows, taken.owners, strict=True)
         )
@@ -251,7 +254,7 @@ def _may_take(row: Process, claim: Claim, now: int) -> bool:
     return (
         row.status is Status.RUNNING
         and (row.owner is None or (row.due_at is not None and row.due_at <= now))
-        and (row.deaths >= SUSPECT_DEATHS) is claim.alone
+        and (row.deaths >= limits.SUSPECT_DEATHS) is claim.alone
         and (row.kind, row.code) in claim.hosted
     )
 
@@ -295,7 +298,7 @@ def _bounded(candidates: Sequence[tuple[bytes, int, int]]) -> list[bytes]:
     total = 0
     for id, size, _ in candidates:
         total += size
-        if ids and total > BATCH_BYTES:
+        if ids and total > limits.BATCH_BYTES:
             break
         ids.append(id)
     return ids
@@ -344,11 +347,16 @@ def _grouped(rows: Sequence[tuple[Process, int]]) -> Iterator[list[tuple[Process
         yield group
 
 
-def _packed_messages(
+def _packed_unheard(connection: Connection, rows: Sequence[Process]) -> list[tuple[Any, ...]]:
+    """The messages that the rows have not heard, up to so many bytes in all."""
+    cells = [cell for row in rows if row.inbox > row.seen for cell in (row.id, row.seen)]
+    return connection.ask("read_unheard", 2, cells, limits.HEARD_BYTES) if cells else []
+
+
+def _packed_received(
     connection: Connection, taken: TakenRows, events: defaultdict[bytes, list[Event]]
 ) -> list[tuple[Any, ...]]:
-    """The messages that the rows count and have not heard, up to one batch, and those that the events refer to."""
-    unheard = [cell for row in taken.rows if row.inbox > row.seen for cell in (row.id, row.seen)]
+    """The messages that the events refer to."""
     named = [
         (row.id, event.message)
         for row in taken.rows
@@ -356,7 +364,7 @@ def _packed_messages(
         for event in events[row.id]
         if event.message is not None
     ]
-    packed = connection.ask("read_unheard", 2, unheard, BATCH_BYTES) if unheard else []
+    packed: list[tuple[Any, ...]] = []
     for group in sqlite_inbox.weighed(connection, named):
         packed += connection.ask("read_messages_by_number", 2, group)
     return packed

@@ -144,12 +144,38 @@ class Lettering:
                 pass  # on a slow disk even one may
             assert answer.verdict is DELIVERED
         claimed = (await trial.claim(worker)).claimed
-        read = {one.process.id: numbers(list(one.messages)) for one in claimed}
-        assert read == {row.id: list(range(1, 11)), other.id: [13]}  # 8 MiB and the last, and an order to end
+        read = {one.process.id: (numbers(list(one.messages)), one.cut) for one in claimed}
+        # 8 MiB and the last, and an order to end
+        assert read == {row.id: (list(range(1, 11)), True), other.id: ([13], True)}
         wants = [(row.id, 10), (other.id, 0)]
         assert numbers(await trial.store.messages(wants, most=1)) == [11, 13]
         assert numbers(await trial.store.messages(wants, most=2_000_000)) == [11, 12, 1, 13]
         assert len(await trial.store.messages(wants)) == 15
+
+    async def test_a_claim_says_of_which_processes_it_had_to_leave_messages_and_leaves_none_that_was_received(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        worker = await trial.worker()
+        rows = sorted([await trial.owned(worker) for _ in range(4)], key=lambda one: one.id)
+        for place, row in enumerate(rows):
+            await trial.store.send([trial.signal(row.id, "a", payload=bulk(1_000)) for _ in range(3)])
+            events, received = heard(row, (1, "a"), (2, "a"), (3, "a")), ((1, 1), (2, 2), (3, 3))
+            rows[place] = await trial.done(going_on(row, events=events, seen=3, consumed=received))
+        for row in rows:
+            await trial.done(released(row, await trial.time.now(), steps=0))
+        await trial.store.send([trial.signal(row.id, "b", payload=bulk(1_000)) for row in rows for _ in range(2)])
+
+        async def read(most: int) -> list[tuple[list[int], bool]]:
+            monkeypatch.setattr(limits, "HEARD_BYTES", most)
+            claimed = sorted((await trial.claim(worker)).claimed, key=lambda one: one.process.id)
+            for one in claimed:
+                await trial.done(released(one.process, await trial.time.now(), steps=0))
+            return [(numbers(list(one.messages)), one.cut) for one in claimed]
+
+        whole, first, none = [1, 2, 3, 4, 5], [1, 2, 3, 4], [1, 2, 3]
+        assert await read(2_500) == [(whole, False), (first, True), (none, True), (none, True)]
+        assert await read(1) == [(first, True), (none, True), (none, True), (none, True)]
+        assert await read(limits.BATCH_BYTES) == [(whole, False)] * 4
 
     async def test_a_new_run_is_offered_the_letters_that_the_run_before_it_received(self, trial: Trial) -> None:
         worker = await trial.worker()

@@ -31,7 +31,7 @@ SMALL_LIMITS: Mapping[str, tuple[int, int, tuple[int, ...]]] = {
     "LONG_HISTORY_EVENTS": (3, 2, (1,)),  # a process lingers after a message
     "REPLAY_EVENTS": (3, 5, (0, 1)),  # the replay of a history is done in portions
     "OUTBOX_RECORDS": (1, 3, (0,)),  # one commit takes one child, signal, or wish to end a child
-    "HEARD_BYTES": (1, 4, (1,)),  # one read brings one unheard message
+    "HEARD_BYTES": (1, 4, (1,)),  # one read, and one claim, brings one unheard message
     "FIRST_RECORDS": (1, 7, (1, 2)),  # the first read of letters of a name brings one
     "MAILBOX_BYTES": (1, 7, (2, 3)),  # one letter that nobody awaits is kept in memory, all others wait in the store
     "BATCH_RECORDS": (2, 11, (1, 4, 7)),  # two commits go together, and two letters of a name are read at once

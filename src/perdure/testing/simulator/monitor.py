@@ -13,10 +13,11 @@ from perdure.kernel.check import CHECKS, Record, detected, is_foreign
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import ANSWERS, Event
+from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.move import over_limit, unsound_move
 from perdure.kernel.names import id_text
-from perdure.kernel.process import Process
+from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import unsound
 from perdure.store.sqlite.connection import Connection
@@ -148,9 +149,7 @@ class Monitor:
             self.stillness.touched(life, was, process, mark, worker=worker is not None)
         now = self._timekeeper.latest(self.loop.now, mark)  # a turn carries its time over a jump back
         if id not in self.strange:
-            findings = unsound(process, events, _messages(connection, id) if process.inbox else (), now)
-            for finding in findings + unsound_move(was, process, fresh, now):
-                raise self.violation(finding.law, process, finding.text)
+            self._check(was, self.known[id], fresh, now)
         if id in self.lost:
             if door == "claim" and self.lost[id].silent(was, process, self.server.session_of(life)):
                 raise self.violation("set_back_is_held", process, "a fail-over set it back, and it was simply taken up")
@@ -166,6 +165,17 @@ class Monitor:
             raise self.violation("one_owner", process, "it was taken by an incarnation that has ended")
         self.took(life, process)
         return process, was is not None and was.owner is not None
+
+    def _check(self, was: Process | None, known: Known, fresh: Sequence[Event], now: int) -> None:
+        """Hold one process, with its ``fresh`` events, against the laws of a row and its history."""
+        process = known.process
+        if process.status is Status.BROKEN and Failure.shown(process.error or b"{}").type == "DamagedRecord":
+            raise self.violation("what_is_whole_goes_on", process, f"nobody has damaged it: {process.error!r:.500}")
+        connection = self.server.connection
+        assert connection is not None
+        inbox = _messages(connection, process.id) if process.inbox else ()
+        for finding in unsound(process, known.events, inbox, now) + unsound_move(was, process, fresh, now):
+            raise self.violation(finding.law, process, finding.text)
 
     def _taken(self, connection: Connection, taken: Sequence[tuple[Process, bool]], now: int) -> None:
         """These were taken, or taken over: if they are tasks, their queues keep their limits."""
