@@ -213,7 +213,8 @@ async def test_who_waits_for_a_result_in_vain_hears_what_has_not_ended_and_where
     handle = await engine.start(approved)
     with pytest.raises(TimeoutError) as caught:
         await handle.result(timeout=0.01)
-    assert f"{handle.id} has not ended within 0.01 s, and goes on; see `perdure explain {handle.id}`" in str(caught.value)
+    text = f"{handle.id} has not ended within 0.01 s, and goes on; see `perdure explain {handle.id}`"
+    assert str(caught.value) == f"process {text}"
 
 
 async def test_a_signal_with_a_key_counts_once(engine: Engine) -> None:
