@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from perdure import AlertRule, Engine, limits
+from perdure.client.alerting import conditions
+from perdure.client.alerting.conditions import AlertQuestion
+from perdure.clock import microseconds
 from perdure.errors import InvalidInput, UnreadablePayload
+from perdure.kernel import alerting
 from perdure.kernel.breaker import HALF_OPEN, OPEN, Circuit
 from perdure.kernel.note import Note
 from perdure.kernel.sweep_pass import PREFIX, Passes
@@ -122,6 +126,24 @@ async def test_an_operation_that_has_ended_and_one_that_has_relapsed_are_told_on
     await looked(client, store, 3)
     said = f"operation {operation.id} (retry) is done: 2 done, 2 relapsed"
     assert sorted(told(caplog)) == [f"alert again: {said}", f"alert done: {said}"]
+
+
+async def test_a_relapsed_operation_is_told_however_many_have_relapsed_before_and_each_is_told_once(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerting, "SUBJECTS", 1)
+    engine, store = await opened(work=True, workflows=[shop])
+    plan, state, said = AlertRule("again", "operation-relapsed").plan(), alerting.AlertState(), []
+    for order in ("A-1", "A-2", "A-3"):
+        await failed(engine, order)
+        operation = await engine.operations.start("retry", f"key = {order}", watch=0.5)
+        assert (await operation.result(LIMIT)).relapsed == 1
+        said.append(f"operation {operation.id} (retry) is done: 1 done, 1 relapsed")
+        for _ in range(3):
+            now = await store.now() + microseconds(limits.ALERT_SETTLED_SECONDS)
+            found = await conditions.look(AlertQuestion(store, plan, state.upto, 0, now))
+            state = state.found(plan, found, now, silenced=False)
+        assert [delivery.message.text for delivery in state.outbox] == said
 
 
 async def test_a_healer_that_is_silent_is_told_as_a_whole_and_a_sweep_by_its_name(

@@ -14,6 +14,7 @@ from perdure import AlertRule
 from perdure.client.alerting import mail
 from perdure.client.alerting.destination import delivered
 from perdure.errors import InvalidInput
+from perdure.kernel import alerting
 from perdure.kernel.alerting import AlertMessage
 from tests.alerting.conftest import Watching
 from tests.alerting.smtp_server import SmtpServer
@@ -40,6 +41,27 @@ async def test_a_message_that_is_not_taken_comes_again_and_other_places_do_not_w
     assert len(smtp.mails) == 1
     assert "answered with status 503" in caplog.text and "s3cret" not in caplog.text
     assert view.error == "" and "s3cret" not in repr(view)
+
+
+async def test_a_message_that_is_given_up_is_logged_with_its_place(
+    watching: Watching, server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerting, "WAITING", 1)
+    client, store = await watching()
+    await client.alerts.add(AlertRule("outages", "outage", to=server.url))
+    server.answers.extend([503] * 10)
+    for kind in ("order", "bill"):
+        await client.outages.begin(kind, why="the bank is down")
+        await client.alerts.look()
+        store.ahead += 60
+    [first] = {json.decode(one.body)["id"] for one in server.requests if b"order" in one.body}
+    assert f"message {first} of alert rule outages is given up for http" in caplog.text
+    assert caplog.text.count("is given up") == 1
+    store.ahead += 25 * 3600
+    await client.alerts.look()
+    assert caplog.text.count("is given up") == 2 and "s3cret" not in caplog.text
+    [view] = await client.alerts.list()
+    assert view.waiting == 0
 
 
 async def test_a_rule_whose_name_is_not_ascii_reaches_its_places(

@@ -108,6 +108,15 @@ def test_the_state_of_a_rule_stays_small_however_much_is_wrong_and_what_is_known
     assert len(state.outbox) == WAITING
 
 
+def test_as_many_messages_wait_for_ten_places_as_for_one() -> None:
+    rule = plan(to=[f"https://example.org/{number}" for number in range(10)], per_hour=10_000)
+    state = AlertState()
+    for second in range(WAITING + 5):
+        state = state.found(rule, look(broken("order", 1 + second, 1)), NOON + second * SECOND, silenced=False)
+    assert len(state.outbox) == 10 * WAITING
+    assert {one.message.at for one in state.outbox} == {NOON + second * SECOND for second in range(5, WAITING + 5)}
+
+
 def test_a_message_that_is_not_taken_is_tried_ever_less_often_and_given_up_after_a_day() -> None:
     state = AlertState().found(plan(to=["log", "https://example.org"]), look(broken("order", 1)), NOON, silenced=False)
     state = state.answered({state.outbox[0].place: "", state.outbox[1].place: "no answer"}, NOON)

@@ -6,7 +6,7 @@ is written before it is sent, and crossed off afterwards: a message may come twi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -19,11 +19,14 @@ from perdure.kernel.note import Note
 PREFIX = "alert rule "
 """A note whose name begins with this holds the rule that is named behind it."""
 SUBJECTS = 100
-"""So many subjects of a rule are known at once; of more, those that concern few processes wait."""
+"""So many subjects of a rule are known at once; of more, those that concern few processes wait.
+
+Of what happens once between two looks, they are left out.
+"""
 SHOWN = 10
 SAMPLES = 5
 WAITING = 20
-"""So many messages of a rule wait for the places that cannot take them; of more, the oldest are given up."""
+"""So many messages of a rule wait for places that cannot take them, however many these are; the oldest are given up."""
 HOUR = 3600 * SECOND
 
 
@@ -221,7 +224,9 @@ class AlertState(Struct, frozen=True, omit_defaults=True):
         told = {name: replace(one, told_at=now, untold=0) for name, one in news.items()}
         left = {name: told.get(name, one) for name, one in self.subjects.items() if name not in over}
         outbox = (*self.outbox, *(AlertDelivery(to, message, now, now) for to in plan.to))
-        return replace(self, subjects=left, sent=(*self.sent, now), outbox=outbox[-WAITING:])
+        waiting = list(dict.fromkeys(delivery.message.id for delivery in outbox))[-WAITING:]
+        outbox = tuple(delivery for delivery in outbox if delivery.message.id in waiting)
+        return replace(self, subjects=left, sent=(*self.sent, now), outbox=outbox)
 
     def answered(self, errors: Mapping[tuple[str, str], str], now: int) -> AlertState:
         """The state after deliveries: for each the error, or an empty text if the message was taken."""
@@ -231,6 +236,12 @@ class AlertState(Struct, frozen=True, omit_defaults=True):
             kept = delivery if error is None else delivery.failed(error, now) if error else None
             outbox += [] if kept is None else [kept]
         return replace(self, outbox=tuple(outbox))
+
+
+def given_up(before: AlertState, after: AlertState, taken: Collection[tuple[str, str]] = ()) -> list[AlertDelivery]:
+    """The deliveries that wait no more though they were not ``taken``: the oldest of too many, or a day old."""
+    waiting = {delivery.place for delivery in after.outbox}.union(taken)
+    return [delivery for delivery in before.outbox if delivery.place not in waiting]
 
 
 class KeptAlertRule(Struct, frozen=True, omit_defaults=True):

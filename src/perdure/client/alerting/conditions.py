@@ -150,10 +150,14 @@ async def _operation_finished(asked: AlertQuestion) -> list[AlertFact]:
 
 
 async def _operation_relapsed(asked: AlertQuestion) -> list[AlertFact]:
-    """Operations of which so many processes are back where they were."""
+    """Operations of which so many processes are back where they were, as long as they go on or have just ended.
+
+    An operation that has ended before the last look is known: it must not take the place of one that is new.
+    """
     facts = []
     async for row, outcome in _operations(asked.store):
-        if outcome is not None and outcome.relapsed >= asked.plan.at_least and row.changed_at > asked.added_at:
+        since = max(asked.since, asked.added_at) if row.final else asked.added_at
+        if outcome is not None and outcome.relapsed >= asked.plan.at_least and row.changed_at > since:
             facts.append(_of_operation(row, outcome))
     return facts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from perdure.client.alerting.destination import delivered, shown_destination
 from perdure.client.alerting.silence import silent_at
 from perdure.clock import SECOND, Computer, microseconds
 from perdure.errors import PerdureError, StoreUnavailable
-from perdure.kernel.alerting import AlertPlan, AlertState, KeptAlertRule, rule_of
+from perdure.kernel.alerting import PREFIX, AlertDelivery, AlertPlan, AlertState, KeptAlertRule, given_up, rule_of
 from perdure.kernel.note import Note
 from perdure.logs import logger
 from perdure.store.base import Store
@@ -56,6 +57,7 @@ class AlertEvaluation:
         note = note.next(replace(kept, state=state if due else state.released()), now)
         if note not in await self._store.records(Note, [note]):
             return kept.state  # a person has changed the rule meanwhile, or another worker is at it: it is looked again
+        _log_given_up(kept.plan.name, given_up(kept.state, state))
         if not due:
             return state
         # If we die here, or before the end, what was sent is not crossed off: another worker sends it again.
@@ -98,5 +100,14 @@ class AlertEvaluation:
             state = state.released() if state.by == self._id else state
             after = note.next(replace(kept, state=state), now)
             if after in await self._store.records(Note, [after]):
+                taken = [place for place, error in told.items() if not error]
+                _log_given_up(name.removeprefix(PREFIX), given_up(kept.state, state, taken))
                 break
         return state
+
+
+def _log_given_up(rule: str, deliveries: Sequence[AlertDelivery]) -> None:
+    """Log what people are never told by a rule."""
+    for one in deliveries:
+        text = "message %s of alert rule %s is given up for %s; see the errors above, and `perdure alert test %s`"
+        log.error(text, one.message.id, rule, shown_destination(one.to), rule)
