@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure import limits
 from perdure.clock import SECOND
+from perdure.errors import BadRecord
+from perdure.kernel.command import wish
 from perdure.kernel.commit import Verdict
 from perdure.kernel.event import EventType
+from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
+from perdure.kernel.transition import Sender
 from perdure.runtime.sweeps import process_overdue
 from perdure.testing.conformance.trial import finished, going_on, resting
 from tests.sweeps.watch import Watch
@@ -84,6 +90,55 @@ async def test_a_round_ends_a_bounded_batch_of_overdue_processes(watch: Watch, m
     context = await watch.context()
     await overdue(watch, 3)
     assert [await process_overdue.sweep(context) for _ in range(3)] == [2, 1, 0]
+
+
+async def asked_in_a_full_inbox(watch: Watch) -> Process:
+    """A process past its deadline: it was asked to cancel by then, after it had been sent twenty letters."""
+    row = await watch.trial.started(deadline=await due_in(watch, 1))
+    for _ in range(20):
+        await watch.trial.send(row.id, payload=b'"' + b"x" * 1_000 + b'"')
+    asked = wish(Sender("ann"), row.deadline or 0)
+    await watch.trial.send(row.id, type=MessageType.CANCEL, payload=asked, sender=Sender("ann").encode())
+    return row
+
+
+async def test_full_inboxes_are_read_a_bounded_number_of_bytes_at_a_time(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEARD_BYTES", 3_000)
+    read = watch.store.store.messages
+    sizes: list[int] = []
+
+    async def measured(*asked: Any, **narrow: Any) -> list[Message]:
+        found = await read(*asked, **narrow)
+        sizes.append(sum(len(message.payload) for message in found))
+        return found
+
+    monkeypatch.setattr(watch.store.store, "messages", measured)
+    context = await watch.context()
+    rows = [await asked_in_a_full_inbox(watch) for _ in range(3)]
+    await watch.passed(2)
+    assert await process_overdue.sweep(context) == 3
+    assert max(sizes) <= 4_100, "the limit, and the message with which it was reached"
+    for row in rows:
+        ended = await watch.sound(row)
+        assert ended.status is Status.CANCELLED and b"ann" in (ended.error or b"")
+
+
+async def test_an_inbox_that_cannot_be_read_keeps_no_other_process_from_its_end(watch: Watch) -> None:
+    context = await watch.context()
+    rows = [await asked_in_a_full_inbox(watch) for _ in range(3)]
+    await watch.passed(2)
+
+    async def refused(name: str, wants: Any) -> None:
+        if name == "messages" and rows[1].id in dict(wants):
+            raise BadRecord("string or blob too big")
+
+    watch.store.before = refused
+    assert await process_overdue.sweep(context) == 2
+    ended = [(await watch.trial.row(row.id)).status is Status.CANCELLED for row in rows]
+    assert ended == [True, False, True]
+    assert [finding.subject for finding in watch.found] == [rows[1].id]
 
 
 async def test_after_a_store_error_the_next_round_finds_the_overdue_process_again(watch: Watch) -> None:

@@ -11,11 +11,12 @@ from perdure.testing.conformance.trial import LEASE, SILENCE, going_on, resting
 from tests.sweeps.watch import Watch, order
 
 
-async def at_rest(watch: Watch, owner: bytes, awaiting: str, kind: str = "order") -> Process:
-    """A process that has heard a signal ``approval`` and not received it, and then went to rest."""
+async def at_rest(watch: Watch, owner: bytes, awaiting: str, kind: str = "order", signals: int = 1) -> Process:
+    """A process that has heard signals ``approval`` and not received them, and then went to rest."""
     row = await watch.trial.owned(owner, kind=kind)
-    await watch.trial.send(row.id, "approval")
-    row = await watch.trial.done(going_on(row, seen=1, consumed=((1, 0),)))
+    for _ in range(signals):
+        await watch.trial.send(row.id, "approval")
+    row = await watch.trial.done(going_on(row, seen=signals, consumed=[(n + 1, 0) for n in range(signals)]))
     due_at = await watch.store.now() + 3600 * SECOND
     return await watch.trial.done(resting(row, due_at, events=(), awaiting=awaiting))
 
@@ -85,3 +86,13 @@ async def test_after_a_store_error_the_look_through_the_inboxes_is_still_owed(wa
 
     assert await watch.after_an_outage(context, again, "messages") == 1
     assert (taken, look.owed) == ([row.id], False)
+
+
+async def test_an_inbox_from_which_a_letter_is_missing_keeps_no_other_process_from_being_taken(watch: Watch) -> None:
+    context, taken = await of_today(watch)
+    old = await enlisted(watch, "old")
+    rows = [await at_rest(watch, old, "signal approval", signals=2) for _ in range(3)]
+    assert await watch.ground.damage(watch.store.store, rows[1].id, "message", "missing: the first")
+    assert await sweep(context, Look()) == 2
+    assert set(taken) == {rows[0].id, rows[2].id}
+    assert [finding.subject for finding in watch.found] == [rows[1].id]

@@ -12,7 +12,7 @@ from perdure.kernel.inverse import ordered_by, sent_by
 from perdure.kernel.message import MessageType
 from perdure.kernel.process import Process
 from perdure.limits import BATCH_BYTES, LIST_ROWS
-from perdure.store.base import Store
+from perdure.store.base import Store, every_message
 
 EVENTS = 100
 """How many events are looked at together, at first; commands are near the ends of most runs."""
@@ -54,13 +54,10 @@ async def cancelled(store: Store, rows: Iterable[Process], origin: str) -> dict[
     found: dict[bytes, int] = {}
     mark = origin.encode()
     for some in cut((row for row in rows if row.inbox), LIST_ROWS):
-        wants = [(row.id, 0) for row in some]
-        while messages := await store.messages(wants, most=BATCH_BYTES):
+        async for messages in every_message(store, [(row.id, 0) for row in some], most=BATCH_BYTES):
             for one in messages:
                 if one.type is MessageType.CANCEL and mark in (one.sender or b"") and sent_by(one.sender, origin):
                     found[one.process] = one.at
-            last = messages[-1]
-            wants = [(last.process, last.number), *((id, 0) for id, _ in sorted(wants) if id > last.process)]
     return found
 
 

@@ -11,7 +11,7 @@ give numbers and times, and keep the laws as constraints. The backend of a store
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -20,7 +20,7 @@ from msgspec import Struct
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event, EventType, HistoryWanted
-from perdure.kernel.message import LettersWanted, Message, SendAnswer
+from perdure.kernel.message import LettersWanted, Message, MessageType, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import SWITCH, Queue
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
@@ -231,6 +231,16 @@ def by_process(wants: Sequence[HistoryWanted], found: Iterable[tuple[bytes, Even
         told.setdefault(process, []).append(event)
     behind = max(told, default=b"\xff" * 16)
     return told | {want.process: [] for want in wants if want.process not in told and want.process <= behind}
+
+
+async def every_message(store: Store, wants: Sequence[tuple[bytes, int]], *, most: int) -> AsyncIterator[list[Message]]:
+    """For each (process, number): all its messages with higher numbers, in portions of ``most`` bytes of payloads."""
+    while found := await store.messages(wants, most=most):
+        # An order to end is read ahead of messages that the answer has left: it comes again behind these.
+        last = next((one for one in reversed(found) if one.type is not MessageType.TERMINATE), found[0])
+        place = (last.process, last.number)
+        yield [one for one in found if (one.process, one.number) <= place]
+        wants = [place, *(want for want in sorted(wants) if want[0] > last.process)]
 
 
 async def switch(store: Store) -> Queue:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import json
 
+from perdure import limits
 from perdure.authoring.task import may_end_late
 from perdure.errors import StoreUnavailable
 from perdure.kernel import transition
@@ -21,7 +22,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender
 from perdure.runtime.sweeps.context import SweepContext
-from perdure.store.base import Overdue, Search
+from perdure.store.base import Overdue, Search, Store, every_message
 
 SECONDS = 1.0
 COUNTER = "processes_expired"
@@ -35,22 +36,22 @@ async def sweep(context: SweepContext) -> int:
         context.pages[OVERDUE].rewind()
         return 0
     rows = await _without_those_at_work(context, rows)
-    letters = await context.store.messages([(row.id, 0) for row in rows if row.inbox])
     commits: list[Commit] = []
     for row in rows:
         with context.each(row, StoreUnavailable):
             # Its error says what should have been undone; whatever happens meanwhile has a newer version, and wins.
             history = await context.store.history(row.id, row.run, limit=row.events) if row.events else ()
+            wish = await _wish(context.store, row) if row.inbox else None
             with context.each(row):
-                commits += await _decided(context, row, letters, history)
+                commits += await _decided(context, row, wish, history)
     return len(await context.write(commits))
 
 
 async def _decided(
-    context: SweepContext, row: Process, letters: Sequence[Message], history: Sequence[Event]
+    context: SweepContext, row: Process, wish: Message | None, history: Sequence[Event]
 ) -> tuple[Commit, ...]:
     """How one row ends; nothing if others were quicker."""
-    commit = _ended(row, letters, history, context.time.now())
+    commit = _ended(row, wish, history, context.time.now())
     if row.status is not Status.RUNNING or not (orders := beforehand(commit.sends)):
         return (commit,)
     # Else the answers of the first children to be told would let it go on to another end, while the rest are told.
@@ -59,7 +60,7 @@ async def _decided(
     # If we die here or later it is held and over its deadline: the next round ends it.
     if not await context.write([pause]):
         return ()
-    return (_ended(pause.after, letters, (*history, *pause.events), context.time.now()),)
+    return (_ended(pause.after, wish, (*history, *pause.events), context.time.now()),)
 
 
 async def _without_those_at_work(context: SweepContext, rows: Sequence[Process]) -> list[Process]:
@@ -75,15 +76,24 @@ async def _without_those_at_work(context: SweepContext, rows: Sequence[Process])
     return [row for row in rows if row.id not in late]
 
 
-def _ended(row: Process, letters: Sequence[Message], history: Sequence[Event], now: int) -> Commit:
-    for letter in letters:
-        if letter.process == row.id and letter.type is MessageType.CANCEL and until_of(letter) == row.deadline:
-            return transition.terminated(row, _who(letter), history, now=now, asked=True)
-    return transition.expired(row, history, now=now)
+async def _wish(store: Store, row: Process) -> Message | None:
+    """The request to cancel by the deadline of this row, if there is one in its inbox; of several, the first."""
+    found: Message | None = None
+    async for messages in every_message(store, [(row.id, 0)], most=limits.HEARD_BYTES):
+        for one in messages:
+            if found is None and one.type is MessageType.CANCEL and until_of(one) == row.deadline:
+                found = one
+    return found
 
 
-def _who(letter: Message) -> Sender:
+def _ended(row: Process, wish: Message | None, history: Sequence[Event], now: int) -> Commit:
+    if wish is None:
+        return transition.expired(row, history, now=now)
+    return transition.terminated(row, _who(wish), history, now=now, asked=True)
+
+
+def _who(wish: Message) -> Sender:
     try:
-        return json.decode(letter.sender or b"{}", type=Sender)
+        return json.decode(wish.sender or b"{}", type=Sender)
     except MALFORMED:  # it ends all the same: that it was asked to, and by when, can be read
         return Sender(why="who asked for it cannot be read")

@@ -12,6 +12,7 @@ from perdure.errors import StoreUnavailable
 from perdure.kernel import transition
 from perdure.kernel.diagnosis import awaited_signals
 from perdure.kernel.message import LettersWanted
+from perdure.kernel.process import Process
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.worker import Offer
 from perdure.runtime.sweeps.context import SweepContext
@@ -46,9 +47,12 @@ async def sweep(context: SweepContext, look: Look) -> int:
 
 async def _page(context: SweepContext) -> int:
     rows = [row for row in await context.pages[OVERDUE].next() if (row.kind, row.code) in context.registry.hosted]
-    wants = [LettersWanted(row.id, name, 0, row.seen, row.inbox, 1) for row in rows for name in awaited_signals(row)]
-    overlooked = {letter.process for letter in await context.store.messages(waiting=wants)} if wants else set()
-    found = [row for row in rows if row.id in overlooked]
+    found: list[Process] = []
+    for row in rows:
+        with context.each(row, StoreUnavailable):
+            wants = [LettersWanted(row.id, name, 0, row.seen, row.inbox, 1) for name in awaited_signals(row)]
+            if wants and await context.store.messages(waiting=wants):
+                found.append(row)
     context.events.undue(row.id for row in found if not is_suspect(row))
     now = context.time.now()
     await context.write([transition.due_now(row, now=now) for row in found if is_suspect(row)])  # not for this worker

@@ -28,7 +28,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Undecodable, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
-from perdure.store.base import EVENT_BYTES, Pruned, Search, Store
+from perdure.store.base import EVENT_BYTES, Pruned, Search, Store, every_message
 from perdure.store.base import RowT as SmallRecord
 from perdure.store.notifications import Listener, StopListening
 from perdure.store.sealed import seal
@@ -305,7 +305,9 @@ class SealedStore(Store):
         rows = await self.store.search(Search(ids=tuple(processes), limit=len(processes)))
         names: dict[bytes, set[str]] = {}
         for row in rows:
-            raws = list(seal.payloads(row, (), await self.store.messages([(row.id, 0)])))
+            raws = list(seal.payloads(row, (), ()))
+            async for messages in every_message(self.store, [(row.id, 0)], most=limits.BATCH_BYTES):
+                raws += [message.payload for message in messages if seal.named(message.payload) is not None]
             for run in range(1, row.run + 1):
                 after = 0
                 while events := await self.store.history(row.id, run, after=after, limit=HISTORY_ROWS):

@@ -11,6 +11,7 @@ from perdure import limits
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import LettersWanted, Message, MessageType, SendVerdict
 from perdure.kernel.process import Process, Status
+from perdure.store.base import every_message
 from perdure.testing.conformance.trial import Trial, forced, going_on, released
 
 FULL, DELIVERED = SendVerdict.FULL, SendVerdict.DELIVERED
@@ -151,6 +152,19 @@ class Lettering:
         assert numbers(await trial.store.messages(wants, most=1)) == [11, 13]
         assert numbers(await trial.store.messages(wants, most=2_000_000)) == [11, 12, 1, 13]
         assert len(await trial.store.messages(wants)) == 15
+
+    async def test_all_messages_are_read_in_portions_each_once_and_none_is_left_behind_an_order_to_end(
+        self, trial: Trial
+    ) -> None:
+        rows = sorted([await trial.started() for _ in range(3)], key=lambda one: one.id)
+        for row in rows:
+            for type in (MessageType.TERMINATE, MessageType.SIGNAL, MessageType.CANCEL, MessageType.TERMINATE):
+                await trial.send(row.id, type=type, payload=bulk(300))
+        wants = [(rows[2].id, 1), (rows[0].id, 0), (rows[1].id, 0)]
+        expected = [(row.id, number) for row in rows for number in range(1 + (row is rows[2]), 5)]
+        for most in (1, 301, 700, limits.BATCH_BYTES):
+            found = [one async for some in every_message(trial.store, wants, most=most) for one in some]
+            assert [(one.process, one.number) for one in found] == expected
 
     async def test_a_claim_says_of_which_processes_it_had_to_leave_messages_and_leaves_none_that_was_received(
         self, trial: Trial, monkeypatch: pytest.MonkeyPatch
