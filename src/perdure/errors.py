@@ -303,8 +303,11 @@ class StoreError(PerdureError):
 class StoreUnavailable(StoreError):
     """The store cannot be reached now; whether a write under way was applied is unknown.
 
-    Every write of the store protocol may be sent again unchanged: it is applied at most once.
+    Every write of the store protocol may be sent again unchanged: it is applied at most once. ``unread`` says that a
+    claim was applied, and what its rows hold could not be read: a claim of fewer rows may succeed.
     """
+
+    unread = False
 
 
 class Overloaded(StoreUnavailable):

@@ -9,6 +9,7 @@ import pytest
 
 from perdure import limits
 from perdure.authoring.workflow import workflow
+from perdure.clock import Computer
 from perdure.errors import BadRecord, StoreError, StoreUnavailable
 from perdure.kernel.claim import Claim
 from perdure.runtime import claim_portion
@@ -33,8 +34,15 @@ def failing_above(most: int, asked: list[int], error: Exception) -> Visit:
     return visit
 
 
+def unread() -> StoreUnavailable:
+    """As when the rows were taken, and the statement that reads their histories took too long."""
+    error = StoreUnavailable("the connection was given up")
+    error.unread = True
+    return error
+
+
 @pytest.mark.parametrize(
-    "error", [StoreError("too large"), BadRecord("54000"), MemoryError()], ids=lambda e: type(e).__name__
+    "error", [StoreError("too large"), BadRecord("54000"), MemoryError(), unread()], ids=lambda e: type(e).__name__
 )
 @pytest.mark.parametrize("answered", [False, True], ids=["refused", "taken and not read"])
 async def test_a_claim_that_fails_is_tried_with_half_as_many_until_all_are_taken(
@@ -51,6 +59,28 @@ async def test_a_claim_that_fails_is_tried_with_half_as_many_until_all_are_taken
         assert worker.telemetry.counters["store_errors"] == 0
     else:  # the worker asks for more again and again, and may not have heard of the last failure yet
         await until(lambda: worker.telemetry.counters["store_errors"] == sum(count > 3 for count in asked))
+
+
+async def test_a_claim_that_takes_longer_than_its_lease_is_followed_by_one_of_half_as_many(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later, monotonic = [0.0], Computer.monotonic
+    monkeypatch.setattr(Computer, "monotonic", lambda self: monotonic(self) + later[0])
+    client, _ = await opened(workflows=[at_once])
+    engine, store = await opened(work=True, workflows=[at_once])
+    assert engine.worker is not None
+    claimer = engine.worker.claimer
+    await claimer.loop.stop()
+    await client.start_many(at_once, [(str(number),) for number in range(30)])
+
+    async def slow(name: str, claim: Any) -> None:
+        later[0] += limits.LEASE_SECONDS + 1 if name == "claim" else 0.0
+
+    store.after = slow
+    for _ in range(2):
+        await claimer.look()
+    assert [claim.limit for name, claim in store.calls if name == "claim"][-2:] == [limits.CLAIM_ROWS, 15]
+    assert engine.metrics()["leases_lost"] == 30, "they were claimed together, too late to go on with any of them"
 
 
 async def test_a_process_that_cannot_be_claimed_even_alone_is_said_once_and_tried_ever_less_often(
@@ -81,6 +111,18 @@ def test_the_wait_grows_up_to_a_bound_and_a_look_that_succeeds_asks_for_more_aga
     for _ in range(9):
         asking.succeeded()
     assert asking.rows == limits.CLAIM_ROWS
+    asking.took(400, part=0.7)
+    asking.succeeded()
+    assert asking.rows == 200, "most of the lease was over when the answer came"
+    asking.took(200, part=0.4)
+    asking.succeeded()
+    assert asking.rows == 200, "twice as many would take most of it again"
+    asking.took(0, part=0.9)
+    asking.succeeded()
+    assert asking.rows == 200, "it was not slow because of what it had read"
+    asking.took(200, part=0.1)
+    asking.succeeded()
+    assert asking.rows == 400
     assert not claim_portion.is_of_what_was_read(StoreUnavailable("away"))
 
 

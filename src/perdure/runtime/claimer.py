@@ -1,6 +1,6 @@
 """The claimer: claims due processes while there is room, and looks again exactly when the next one is due.
 
-After a claim has failed because of the rows that it read, a portion says for how many processes the next one asks
+After a claim has failed because of the rows that it read, or was slow, a portion says how many the next one asks for
 (``claim_portion.py``).
 """
 
@@ -318,7 +318,9 @@ class Claimer:
         )  # fmt: skip
         self._asked = asyncio.ensure_future(self.store.claim(claim))
         answer = await asyncio.shield(self._asked)
-        self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
+        took = self.scheduler.time.monotonic() - sent
+        self.scheduler.telemetry.took("claim", took)
+        self._portion.took(len(answer.claimed), took / self.scheduler.lease_seconds)
         self.scheduler.time.heard(answer.now, sent)
         self.figures.polled_at = answer.now
         if answer.schema_ahead:

@@ -30,9 +30,9 @@ from perdure.store.base import EVENT_BYTES, Pruned, RowT, Search, by_process
 from perdure.store.failover import DatabaseLine, Lineage, SetBehind
 from perdure.store.migrate import ahead, outgrown
 from perdure.store.notifications import Listener, StopListening
-from perdure.store.postgres import claim as claims
 from perdure.store.postgres import records as row
 from perdure.store.postgres.backend import PostgresBackend
+from perdure.store.postgres.claimed import read as read_claimed
 from perdure.store.postgres.commit import commit
 from perdure.store.postgres.connection import PostgresConnection
 from perdure.store.postgres.event_log import PostgresEventLog
@@ -172,7 +172,7 @@ class PostgresStore:
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         met = Types.met
-        claimed = await claims.read(self._writes, claim, taken)
+        claimed = await read_claimed(self._writes, claim, taken)
         if Types.met != met and not self._ahead:  # perhaps a newer Perdure has migrated since we looked
             await self._look_ahead(now=True)
         self.lineage.claimed(process for _, process in taken)

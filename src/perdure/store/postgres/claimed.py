@@ -1,0 +1,132 @@
+"""What claimed rows hold: their histories and messages, read in portions, so that each statement is short.
+
+A statement that takes long holds up all other writes, and its connection is given up as a silent one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from perdure import limits
+from perdure.errors import DamagedRecord, StoreUnavailable
+from perdure.kernel.claim import Claim, Claimed, lacks
+from perdure.kernel.event import Event
+from perdure.kernel.integrity import lacking
+from perdure.kernel.message import Message
+from perdure.kernel.process import Process
+from perdure.store.postgres import records as row
+from perdure.store.postgres.connection import PostgresConnection
+
+PartT = TypeVar("PartT")
+
+EVENTS_AT_ONCE = 10_000
+"""Events that one statement reads at most, and events and unheard messages of the processes whose messages it reads."""
+
+
+class _Held(NamedTuple):
+    """What claimed rows hold, by the process; ``backlog`` are those whose letters wait, ``holes`` lack some of them.
+
+    Of those that are ``cut`` not all unheard messages were read.
+    """
+
+    events: defaultdict[bytes, list[Event]]
+    messages: defaultdict[bytes, list[Message]]
+    backlog: set[bytes]
+    holes: dict[bytes, DamagedRecord]
+    cut: set[bytes]
+
+
+class _Span(NamedTuple):
+    """Events of one process, from the number ``first`` to ``last``."""
+
+    process: Process
+    first: int
+    last: int
+
+
+async def read(
+    connection: PostgresConnection, claim: Claim, taken: Sequence[tuple[bytes | None, Process]]
+) -> tuple[Claimed, ...]:
+    """The taken rows, given with their former owners, and what they hold; in the order given."""
+    found = await _held(connection, claim, [process for _, process in taken])
+    return tuple(
+        Claimed(
+            process,
+            tuple(found.events[process.id]),
+            tuple(found.messages[process.id]),
+            before,
+            found.holes.get(process.id),
+            process.id in found.backlog,
+            claim.has(process),
+            process.id in found.cut,
+        )
+        for before, process in taken
+    )
+
+
+async def _held(connection: PostgresConnection, claim: Claim, claimed: Sequence[Process]) -> _Held:
+    """What the claimed rows hold; of those in the claimant's memory, only the last event and unheard messages.
+
+    Events written after the claim are fenced off; messages that came after it are read later. The error of a database
+    that does not hand it over says that the claim was applied.
+    """
+    found = _Held(defaultdict(list), defaultdict(list), set(), {}, set())
+    try:
+        await _read_events(connection, claim, claimed, found)
+        await _read_messages(connection, claim, claimed, found)
+    except StoreUnavailable as error:
+        error.unread = True
+        raise
+    return found
+
+
+async def _read_events(connection: PostgresConnection, claim: Claim, claimed: Sequence[Process], held: _Held) -> None:
+    spans = [span for one in claimed if one.events for span in _spans(one, one.events if claim.has(one) else 1)]
+    for group in _grouped(spans, lambda span: span.last - span.first + 1):
+        columns = zip(*((one.process.id, one.process.run, one.first, one.last) for one in group), strict=True)
+        for found in await connection.rows("claimed_events", *map(list, columns)):
+            held.events[found[0]].append(row.event_of(found))
+
+
+async def _read_messages(connection: PostgresConnection, claim: Claim, claimed: Sequence[Process], held: _Held) -> None:
+    asked = [process for process in claimed if process.inbox]
+    left = limits.HEARD_BYTES
+    for group in _grouped(asked, lambda one: len(held.events[one.id]) + one.inbox - one.seen):
+        inboxes = {process.id: process for process in group}
+        runs = [0 if claim.has(one) else one.run for one in group]  # in run 0 no event refers to a message
+        wants = [one.id for one in group], runs, [one.seen for one in group]
+        for found in await connection.rows("claimed_messages", *wants, left):
+            if found[0] is not None:
+                message, process = row.message_of(found), inboxes[found[1]]
+                if message.number > process.seen:
+                    left = max(0, left - len(message.payload or b""))
+                if message.number <= process.inbox:
+                    held.messages[process.id].append(message)
+            elif found[9] is None:
+                held.backlog.add(found[1])
+            else:
+                held.holes[found[1]] = lacking(found[1], found[9], found[10])
+    if not left:  # what came after the claim has taken its part of the answer too
+        held.cut.update(one.id for one in asked if lacks(one, held.messages[one.id]))
+
+
+def _spans(process: Process, first: int) -> Iterator[_Span]:
+    """The events of a process from ``first`` on, as spans that one statement may read."""
+    for start in range(first, process.events + 1, EVENTS_AT_ONCE):
+        yield _Span(process, start, min(start + EVENTS_AT_ONCE - 1, process.events))
+
+
+def _grouped(parts: Sequence[PartT], size: Callable[[PartT], int]) -> Iterator[list[PartT]]:
+    """The parts in groups for one statement each; a part that is larger by itself is a group of its own."""
+    group: list[PartT] = []
+    count = 0
+    for part in parts:
+        count += size(part)
+        if group and count > EVENTS_AT_ONCE:
+            yield group
+            group, count = [], size(part)
+        group.append(part)
+    if group:
+        yield group
