@@ -137,7 +137,7 @@ class Life:
     def _replay(self, loop: TurnLoop, turns: int | None) -> None:
         recorded = self.turns[:turns]
         fired = {delivery[1] for _, deliveries in recorded for delivery in deliveries if delivery[0] == "timer"}
-        loop.begin_replay(frozenset(fired), passed=bool(recorded))
+        loop.begin_replay(frozenset(fired), 0 if recorded else None)
         loop.run(BIRTH)
         assert look(loop) == self.seen[0]
         for number, ((now, deliveries), seen) in enumerate(zip(recorded, self.seen[1:], strict=False), 1):

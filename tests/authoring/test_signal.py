@@ -197,7 +197,7 @@ def test_whenever_a_receiver_is_cancelled_a_replay_goes_the_same_way(rounds: int
     loop.run(BIRTH)
     lived = list(trail)
     again = TurnLoop(ID, SEED, backlog=backlog)
-    again.begin_replay(frozenset(loop.looks), passed=False)
+    again.begin_replay(frozenset(loop.looks), None)
     again.begin(cut_short.function, (rounds,))
     trail.clear()
     again.run(BIRTH)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from perdure.errors import IllegalMove
 from perdure.kernel import adjust, run
 from perdure.kernel.commit import Commit
+from perdure.kernel.edit import with_attributes
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.inverse import taken_back
@@ -167,6 +168,12 @@ def test_a_move_by_which_it_broke_is_taken_back_and_one_whose_code_has_gone_on_i
     gone_on = Event(3, 2, E.STEP_COMPLETED, NOW, "1", "charge", b"1")
     with pytest.raises(IllegalMove, match="gone on with the other version"):
         back("move", replace(commit.after, events=3), (*past, gone_on))
+
+
+def test_a_move_is_taken_back_though_its_attributes_were_edited_since() -> None:
+    commit = MOVE(DELAYED)
+    edited = with_attributes(commit.after, commit.events, {"stage": "late"}, BOB, now=NOW)
+    assert back("move", edited.after, (*commit.events, *edited.events)).code == "1"
 
 
 def test_a_move_is_not_taken_back_to_a_version_that_nobody_hosts_any_more() -> None:

@@ -19,6 +19,7 @@ from perdure.errors import (
 )
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
+from perdure.turns.patches import patched
 from tests.machines.account import Account, Saver, Vault, done, gates, rates
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
@@ -308,3 +309,43 @@ async def test_what_came_before_a_repair_is_not_replayed_though_the_worker_dies_
     again, _ = await opened(work=True)
     assert await again.process(ann.id).call(Account.deposit, 1) == 101
     assert await again.process(ann.id).call(Account.history) == ["+5", "+1"]
+
+
+class Till(machine.Machine, name="till"):
+    """A till that breaks, and whose repair is changed code."""
+
+    cents: int = 0
+    ways: list[bool] = machine.field(default_factory=list)
+
+    @machine.init
+    def opened(self) -> None:
+        pass
+
+    @machine.call
+    def pay(self, cents: int) -> list[bool]:
+        self.ways = [*self.ways, patched("rounded")]
+        if cents < 0:
+            raise ValueError("nothing is paid back here")
+        self.cents += cents
+        return self.ways
+
+    @machine.repair
+    def counted(self, cents: int) -> None:
+        self.ways = [*self.ways, patched("rounded"), patched("counted")]
+        self.cents = cents
+
+
+@pytest.mark.parametrize("paid", [0, 1], ids=["a new patch", "one taken before"])
+async def test_a_repair_takes_the_new_way_of_changed_code(opened: Open, paid: int) -> None:
+    engine, _ = await opened(work=True, workflows=[Till])
+    till = await engine.start(Till.opened)
+    for _ in range(paid):
+        assert await till.call(Till.pay, 1) == [True]
+    with pytest.raises(CallRefused):
+        await till.call(Till.pay, -1)
+    await until_row(engine, till.id, lambda row: row.status is Status.BROKEN)
+    await till.repair(Till.counted, 7)
+    assert await till.call(Till.pay, 1) == [True] * (paid + 3)
+    await engine.close(0)
+    again, _ = await opened(work=True, workflows=[Till])
+    assert await again.process(till.id).call(Till.pay, 1) == [True] * (paid + 4)

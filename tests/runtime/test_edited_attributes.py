@@ -153,3 +153,15 @@ async def test_what_cannot_be_an_attribute_is_refused_and_changes_nothing(opened
         with pytest.raises(error):
             await handle.edit_attributes(wrong)
     assert await attributes(engine, handle) == {"stage": "begun", "number": 7}
+
+
+async def test_the_code_of_a_process_that_was_edited_before_it_began_sets_its_attributes_after_that(
+    opened: Open,
+) -> None:
+    engine, store = await opened(work=True, workflows=FLOWS)
+    handle = await engine.start(claim.options(attributes={"customer": "Ann"}, delay=3600), 7)
+    await handle.edit_attributes(stage="late", customer="Bob")
+    await handle.signal("on")
+    await until_row(engine, handle.id, lambda row: row.seen == 1 and row.owner is None)
+    assert await attributes(engine, handle) == {"stage": "begun", "number": 8, "customer": "Bob"}
+    await sound(engine, store, handle)

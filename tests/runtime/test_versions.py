@@ -85,6 +85,15 @@ async def test_a_patch_is_taken_by_processes_that_begin_after_the_change_and_not
     assert await marks(engine, new) == ["fee"]
 
 
+async def test_a_process_whose_attributes_were_edited_before_it_began_takes_the_new_way(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[after_the_change()])
+    handle = await engine.start(engine.registry.kinds["subscription"].options(delay=3600))
+    await handle.edit_attributes(stage="late")
+    await handle.signal("go")
+    assert await handle.result(timeout=LIMIT) == ["begin new", "new fee"]
+    assert await marks(engine, handle) == ["fee"]
+
+
 async def test_a_process_takes_a_patch_that_it_comes_to_later(opened: Open) -> None:
     @workflow(name="subscription")
     async def changed() -> list[str]:

@@ -154,8 +154,15 @@ def last_turn(process: Process, history: Sequence[Event]) -> int:
     """The number of the last turn of a machine; 0 for any other process, whose replay counts its turns."""
     if process.state is None or not is_checkpoint(process.state):
         return 0
+    return max(turn_before(process), *(event.turn for event in history), 0)
+
+
+def turn_before(process: Process) -> int:
+    """The number of the turn after which a machine's method under way began; 0 for any other process."""
+    if process.state is None or not is_checkpoint(process.state):
+        return 0
     checkpoint, _ = parted(process.state)
-    return max(checkpoint.turn if checkpoint.run == process.run else 0, *(event.turn for event in history), 0)
+    return checkpoint.turn if checkpoint.run == process.run else 0
 
 
 def _is_open(event: Event, checkpoint: Checkpoint) -> bool:

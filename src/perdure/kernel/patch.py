@@ -26,10 +26,10 @@ SAYS_NOTHING_OF_TURNS = frozenset(
     {
         EventType.RUN_OPENED, EventType.REVIVED, EventType.HELD, EventType.RESUMED, EventType.BROKEN,
         EventType.DEADLINE_SET, EventType.RUN_RETRIED, EventType.KEY_RELEASED, EventType.VERSION_MOVED,
-        EventType.PRIORITY_SET,
+        EventType.PRIORITY_SET, EventType.ATTRIBUTES_EDITED, EventType.FIELDS_EDITED,
     }
 )  # fmt: skip
-"""Events that a history may have before the first turn was run, or before the commit of that turn was applied."""
+"""Events that a history may have before the first turn, or a repair, was run, or before its commit was applied."""
 
 
 def taken_in(history: Sequence[Event]) -> dict[str, int]:
@@ -43,5 +43,14 @@ def taken_in(history: Sequence[Event]) -> dict[str, int]:
 
 
 def has_passed(history: Sequence[Event]) -> bool:
-    """Whether turns are on record: what the code decided in them must not be decided again."""
-    return any(event.type not in SAYS_NOTHING_OF_TURNS for event in history)
+    """Whether turns are on record: what the code decided in them must not be decided again.
+
+    A repair is a beginning: what came before it does not count, since the method that it has chosen runs in no turn of
+    before.
+    """
+    for event in reversed(history):
+        if event.type is EventType.REPAIRED:
+            return False
+        if event.type not in SAYS_NOTHING_OF_TURNS:
+            return True
+    return False

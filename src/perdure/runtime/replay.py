@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure import limits
-from perdure.kernel.checkpoint import last_turn, unfinished
+from perdure.kernel.checkpoint import last_turn, turn_before, unfinished
 from perdure.kernel.event import SHOWN, Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.patch import has_passed
@@ -90,7 +90,7 @@ class Replay:
         patches.recall(loop, events)
         fired = frozenset(event.place for event in events if event.type in _TIMERS)
         passed = has_passed(events[opening.letters + 1 :] if opening.letters else events)
-        loop.begin_replay(fired, passed=passed)
+        loop.begin_replay(fired, turn_before(instance.process) if passed else None)
         if opening.seeds:
             loop.begin_as(opening.began_as())
         loop.reseed(opening.seed_after(0, loop.process_id))
@@ -154,8 +154,8 @@ class Replay:
             self.begun = {slot for slot in self.begun if undoes(slot[1]) is None}
         elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
             instance.outward().recall(event, kept=0 < event.number - 1 <= self.opening.kept)
-        elif event.type is EventType.ATTRIBUTES_EDITED:
-            published.edited(instance.loop, event)
+        elif event.type is EventType.ATTRIBUTES_EDITED and event.at >= (instance.process.opened_at or 0):
+            published.edited(instance.loop, event)  # an edit from before it began stands before all that its code sets
         elif event.type is EventType.ANSWER_IGNORED and event.message is not None and instance.outbox is not None:
             instance.outbox.ignored(self.letters[event.message])
 

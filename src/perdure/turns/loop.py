@@ -102,10 +102,13 @@ class TurnLoop(AskingLoop):
 
     # -- replay ------------------------------------------------------------------------------------------------------
 
-    def begin_replay(self, fired: frozenset[str], *, passed: bool) -> None:
-        """Begin a replay: the timers at these places have fired; ``passed`` says that a turn has been run before."""
+    def begin_replay(self, fired: frozenset[str], past: int | None) -> None:
+        """Begin a replay: the timers at these places have fired; ``past`` is the recorded turn that it begins with.
+
+        It is None if none is on record.
+        """
         self.fired = fired
-        self.past = 0 if passed else None
+        self.past = past
 
     def begin_as(self, other: bytes) -> None:
         """Begin as the process with that id began, whose history this one shares: sets iterate as they did there."""
