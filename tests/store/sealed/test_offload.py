@@ -178,6 +178,28 @@ async def test_a_pruned_process_takes_its_blobs_with_it(tried: Tried, folder: Fo
         assert files(folder) == []
 
 
+class TimedOut(Exception):
+    """What the client of a bucket raises: no OSError."""
+
+
+@pytest.mark.parametrize("error", [OSError("the network is down"), TimedOut("no answer"), StoreUnavailable("no row")])
+async def test_whatever_an_offload_raises_while_blobs_are_removed_the_database_is_pruned_all_the_same(
+    tried: Tried, folder: Folder, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Away):
+        """An offload whose lists do not come."""
+
+        async def old(self, after: bytes, limit: int) -> list[tuple[bytes, list[str]]]:
+            raise error
+
+    async with tried(offload=Failing(folder)) as trial:
+        row = await trial.owned(await trial.worker(), input=NOISE)
+        await trial.done(finished(row))
+        await trial.time.advance(1)
+        assert (await trial.store.prune(0, 0, 10)).processes == 1
+    assert f"cannot be removed now: {type(error).__name__}" in caplog.text
+
+
 async def test_what_died_between_blob_and_commit_left_one_blob_too_many_and_never_one_too_few(
     tried: Tried, folder: Folder
 ) -> None:

@@ -296,8 +296,10 @@ class SealedStore(Store):
         if self.blobs is not None and of is None and not only:
             try:
                 await self.blobs.sweep(self._referred_to, limit)
-            except OSError as error:  # the offload is away: nothing is lost, a later sweep finds them again
-                log.warning("blobs that are not needed any more cannot be removed now: %s", error)
+            except Exception as error:  # whatever an offload raises: nothing is lost, a later sweep finds them again
+                log.warning(
+                    "blobs that are not needed any more cannot be removed now: %s: %s", type(error).__name__, error
+                )
         return pruned
 
     async def _referred_to(self, processes: Sequence[bytes]) -> dict[bytes, set[str]]:
