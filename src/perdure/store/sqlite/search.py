@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -159,9 +160,17 @@ def _narrow_attribute(narrow: Any, name: str, value: str) -> None:
     elif isinstance(wanted, str):
         narrow(f"{there} ({each} AND one.type = 'text' AND one.value = ?) END", name, wanted)
     elif isinstance(wanted, int) and not -(1 << 63) <= wanted < 1 << 63:
-        narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?) END", name, float(wanted))
+        narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?) END", name, _as_float(wanted))
     else:
         narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?) END", name, wanted)
+
+
+def _as_float(number: int) -> float:
+    """A number that no integer of SQLite holds, as SQLite reads it from JSON; one that is too large equals none."""
+    try:
+        return float(number)
+    except OverflowError:
+        return inf
 
 
 def _writable(search: Search) -> bool:

@@ -112,6 +112,25 @@ class Reading:
         for attributes, names in wanted:
             assert (attributes, await self._names(trial, rows, Search(attributes=attributes))) == (attributes, names)
 
+    @pytest.mark.parametrize(
+        ("stored", "same", "others"),
+        [
+            ("9007199254740993", ("9007199254740993",), ("9007199254740992", "9007199254740994")),
+            ("-9007199254740993", ("-9007199254740993",), ("-9007199254740992",)),
+            ("9223372036854775807", ("9223372036854775807",), ("9223372036854775806", "9223372036854775808")),
+            ("1e19", ("1e19", "10000000000000000000"), ("10000000000000000000000", "-1" + "0" * 400)),
+            ("1.0", ("1", "1.0", "1e0"), ("2",)),
+            ("1", ("1", "1.0"), ("1.5",)),
+        ],
+    )
+    async def test_numbers_are_found_exactly_however_large_they_are(
+        self, trial: Trial, stored: str, same: tuple[str, ...], others: tuple[str, ...]
+    ) -> None:
+        row = await trial.started(attributes=b'{"account":' + stored.encode() + b"}")
+        for wanted in (*same, *others):
+            found = await trial.store.search(Search(attributes=(("account", wanted),)))
+            assert (wanted, [one.id for one in found]) == (wanted, [row.id] if wanted in same else [])
+
     async def test_attributes_with_awkward_names_and_values_are_found(self, trial: Trial) -> None:
         row = await trial.started(
             attributes='{"a.b":1,"a\\"b":"x","$":[1,{"b":null}],"ключ":"é","n":null,"f":1.5,"o":{"b":1,"a":2}}'.encode()
