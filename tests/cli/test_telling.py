@@ -86,7 +86,9 @@ def test_start_takes_attributes_and_a_delay(terminal: Terminal) -> None:
     assert said.code == 2 and "a signal starts the process at once" in said.err
 
 
-@pytest.mark.parametrize("words", [("--delay", "2h"), ("--deadline", "2h"), ("--attribute", "a=1"), ("--key", "k")])
+@pytest.mark.parametrize(
+    "words", [("--delay", "2h"), ("--deadline", "2h"), ("--attribute", "a=1"), ("--key", "k"), ("--wait",)]
+)
 def test_options_of_one_start_are_refused_beside_a_file_of_lines(
     sqlite_terminal: Terminal, tmp_path: Path, words: tuple[str, ...]
 ) -> None:

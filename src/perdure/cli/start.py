@@ -179,7 +179,7 @@ async def start(
     flow = the_workflow(workflow)
     async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
-            _only_lines(args, key, input, signal, attribute, delay, deadline, priority, reply_to, context)
+            _only_lines(args, key, input, signal, attribute, delay, deadline, priority, reply_to, context, wait or None)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
                 await submit(engine, flow, source, json=json)
             return
