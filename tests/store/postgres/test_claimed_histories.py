@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perdure import limits
 from perdure.errors import StoreUnavailable
 from perdure.kernel.claim import ClaimAnswer
 from perdure.kernel.commit import Verdict
@@ -88,9 +89,10 @@ async def test_messages_of_a_claim_that_are_read_in_portions_have_the_bound_of_o
 ) -> None:
     await due_with_histories(trial)
     monkeypatch.setattr(claimed, "EVENTS_AT_ONCE", 4)
-    monkeypatch.setattr(claimed, "BATCH_BYTES", 4 * 4)
+    monkeypatch.setattr(limits, "HEARD_BYTES", 4 * 4)
     answer = await trial.claim(await trial.worker())
     assert sum(len(one.messages) for one in answer.claimed) == 4
+    assert [one.cut for one in answer.claimed] == [len(one.messages) < LETTERS for one in answer.claimed]
     assert {one.process.inbox for one in answer.claimed} == {LETTERS}
 
 
