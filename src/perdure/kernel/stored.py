@@ -20,14 +20,19 @@ MARK = b"\xc1"
 
 
 class Undecodable(bytes):
-    """A sealed payload that was not opened, and ``why``: UnreadablePayload, or StoreUnavailable if only for now."""
+    """A sealed payload that was not opened, and ``why``: UnreadablePayload, or StoreUnavailable if only for now.
+
+    ``size`` is how many bytes it takes where it is kept, which may be outside the database.
+    """
 
     why: PerdureError
+    size: int
 
-    def __new__(cls, raw: bytes, why: PerdureError) -> Undecodable:
+    def __new__(cls, raw: bytes, why: PerdureError, size: int | None = None) -> Undecodable:
         """The bytes ``raw`` as they are stored."""
         made = super().__new__(cls, raw)
         made.why = why
+        made.size = len(raw) if size is None else size
         return made
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perdure import limits
 from perdure.errors import DamagedRecord
 from perdure.kernel.message import LETTERS, Message, MessageType
+from perdure.kernel.stored import Undecodable
 from perdure.loop import Loop
 from perdure.runtime import turn
 from perdure.runtime.turn_commit import rests
@@ -194,5 +195,10 @@ class InboxReader:
 def _cut(messages: Sequence[Message]) -> bytes:
     """The last process in the answer, if that may be cut at its limit, which the store counts by sealed payloads."""
     told = [message for message in messages if message.type is not MessageType.TERMINATE]  # these are never cut off
-    whole = sum(len(message.payload) + OPENED_BYTES for message in told) < limits.HEARD_BYTES // 2
+    whole = sum(_size(message.payload) + OPENED_BYTES for message in told) < limits.HEARD_BYTES // 2
     return b"" if whole else max((message.process for message in told), default=b"")
+
+
+def _size(payload: bytes) -> int:
+    """The bytes of a payload; of one that could not be fetched there is a mere reference here."""
+    return payload.size if isinstance(payload, Undecodable) else len(payload)

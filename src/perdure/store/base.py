@@ -175,7 +175,8 @@ class Store(Protocol):
         """For each (process, number): its messages with higher numbers, by process and number.
 
         ``most`` ends the answer after this many bytes of payloads, but not before its first message; a caller that
-        needs the rest asks again. ``waiting`` asks for letters that were heard and not received instead.
+        needs the rest asks again. ``waiting`` asks for letters that were heard and not received instead, of each name
+        of each process up to as many as are wanted, and up to 8 MiB.
         """
 
     async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:

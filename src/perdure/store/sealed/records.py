@@ -203,7 +203,8 @@ class RecordOpener:
             except Exception as error:  # whatever a user's own codec raises
                 sealed = UnreadablePayload(f"its codec failed with {type(error).__name__}; correct the codec")
         kind = StoreUnavailable if isinstance(sealed, StoreUnavailable) else UnreadablePayload
-        return Opened(Undecodable(raw or b"", kind(f"{what} of process {id_text(process)} cannot be opened: {sealed}")))
+        why = kind(f"{what} of process {id_text(process)} cannot be opened: {sealed}")
+        return Opened(Undecodable(raw or b"", why, seal.size(raw or b"")))
 
     def _outside(self, place: BlobPlace, raw: bytes) -> bytes | PerdureError:
         """A blob, if it was fetched."""

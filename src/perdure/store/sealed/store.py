@@ -228,8 +228,10 @@ class SealedStore(Store):
     ) -> list[Message]:
         """See Store."""
         found: Sequence[Message] = await self.store.messages(wants, most=most, waiting=waiting)
-        if self.blobs is not None and (most or waiting):
-            found = _portion(found, most or limits.BATCH_BYTES)
+        if self.blobs is not None and waiting:
+            found = _portion(found, limits.BATCH_BYTES, of_each_name=True)
+        elif self.blobs is not None and most:
+            found = _portion(found, most)
         return await self._out(found, RecordOpener.message)
 
     async def _out(
@@ -319,14 +321,18 @@ class SealedStore(Store):
         return names
 
 
-def _portion(messages: Sequence[Message], most: int) -> list[Message]:
-    """As many messages as the store would have read if it held all of their bytes, and all orders to end."""
+def _portion(messages: Sequence[Message], most: int, *, of_each_name: bool = False) -> list[Message]:
+    """As many messages as the store would have read if it held all of their bytes, and all orders to end.
+
+    Letters that wait are read up to so many bytes ``of_each_name`` of each process.
+    """
     taken = []
-    left = most
+    left: defaultdict[tuple[bytes, str] | None, int] = defaultdict(lambda: most)
     for message in messages:
-        if left > 0 or message.type is MessageType.TERMINATE:
+        name = (message.process, message.name) if of_each_name else None
+        if left[name] > 0 or message.type is MessageType.TERMINATE:
             taken.append(message)
-            left -= seal.size(message.payload)
+            left[name] -= seal.size(message.payload)
     return taken
 
 

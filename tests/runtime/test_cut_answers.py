@@ -1,9 +1,10 @@
-"""Cut claims: a claim reads unheard messages up to so many bytes; what it had to leave is read later, not missed."""
+"""Cut answers: what a claim or a read had to leave of an inbox is read later; it is neither missed nor overtaken."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,23 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import Workflow, receive, workflow
 from perdure.client.handle import Handle
 from perdure.engine import Engine
+from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
 from perdure.store.sealed.codec import AesGcm
 from perdure.store.sealed.offload import Folder
-from tests.runtime.conftest import LIMIT, Open, until_row
+from perdure.testing.faults import Gate
+from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 LARGE = limits.INSIDE_PAYLOAD_BYTES - 100
 begun: Counter[str] = Counter()
+gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_begun() -> None:
     begun.clear()
+    gates.clear()
 
 
 @pytest.fixture(params=["plain", "sealed", "outside"])
@@ -123,3 +129,76 @@ async def test_an_inbox_that_no_claim_reads_at_once_is_heard_to_its_end(
     again, _ = await opened(work=True, workflows=[collects], **settings)
     assert [await again.process(handle.id, int).result(LIMIT) for handle in handles] == [6] * 5
     assert begun == {f"{n}": 1 for n in range(5)}
+
+
+@step(retry=Retry.NONE)
+async def gated(name: str) -> None:
+    begun[name] += 1
+    await gates[name].wait()
+
+
+@workflow
+async def working(name: str) -> str:
+    """It stays with its worker while it waits, since a step is under way."""
+    work = asyncio.create_task(gated("done"))
+    await gated(name)
+    letter = await receive("go", str)
+    await work
+    return letter
+
+
+async def test_while_the_offload_is_away_a_process_whose_letters_were_left_is_not_taken_for_damaged(
+    opened: Open, tmp_path: Path
+) -> None:
+    """Two processes are read for at once; the first has more than one read holds, and none of it can be fetched."""
+    folder = Folder(tmp_path / "blobs")
+    engine, store = await opened(work=True, workflows=[working], offload=folder)
+    client, _ = await opened(offload=folder)
+    handles = [await engine.start(working, name) for name in ("first", "second", "third")]
+    await until(lambda: begun["done"] == 3 and len(begun) == 4)
+    _, low, high = sorted(handles, key=lambda handle: handle.id_bytes)
+    worker, gate = engine.worker, Gate("commit")
+    assert worker is not None
+    instances, store.before = worker.scheduler.instances, gate
+    gates["first"].set()
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)  # the next two commits go together, once this one is answered
+    for name in ("second", "third"):
+        gates[name].set()
+    await until(lambda: all(instances[one.id_bytes].commit is not None for one in (low, high)))
+    for _ in range(5):
+        await client.process(low.id).signal("go", noise(LARGE))
+    await client.process(high.id).signal("go", "on")
+    folder.path.rename(tmp_path / "unmounted")
+    gate.open.set()
+    gates["done"].set()
+    assert await engine.process(high.id, str).result(LIMIT) == "on"
+    assert (await client.row(low.id)).status is Status.RUNNING
+
+
+@workflow
+async def hears_both() -> list[int]:
+    await gated("work")
+
+    async def hear(name: str, count: int) -> int:
+        return sum([len(await receive(name, str)) for _ in range(count)])
+
+    return await asyncio.gather(hear("a", 8), hear("b", 2))
+
+
+async def test_of_letters_of_two_names_that_wait_those_of_one_do_not_hide_those_of_the_other(
+    opened: Open, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAILBOX_BYTES", 0)  # letters that nobody awaits are left in the store
+    engine, _ = await opened(work=True, workflows=[hears_both], **settings)
+    handle = await engine.start(hears_both)
+    await until(lambda: begun["work"] == 1)
+    for _ in range(8):
+        await handle.signal("a", noise(LARGE))
+    await handle.signal("b", "one")
+    worker = engine.worker
+    assert worker is not None
+    await until(lambda: worker.scheduler.instances[handle.id_bytes].inbox.heard == 9)
+    gates["work"].set()
+    await until(lambda: not worker.scheduler.instances[handle.id_bytes].inbox.fetching)
+    await handle.signal("b", "another")
+    assert await handle.result(LIMIT) == [8 * LARGE, len("one") + len("another")]
