@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -171,6 +173,55 @@ async def test_where_no_socket_can_be_made_the_file_is_looked_at_as_often_as_bef
     assert timer is not None
     assert timer.when() - loop.time() <= limits.SQLITE_POLL_BUSY_SECONDS
     stop()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAFNOSUPPORT], ids=errno.errorcode.get)
+async def test_where_no_socket_can_be_made_a_commit_is_answered_and_found_by_a_look(
+    trial: Trial, neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    class Refused(socket.socket):
+        def __init__(self, *_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", Refused)
+        await trial.started()
+    neighbour.look()
+    assert (await neighbour.next()).some_due
+    row = await trial.started()
+    assert await neighbour.next() == Notification(kinds=(row.kind,), due=(row.id,))
+
+
+async def test_a_socket_without_an_owner_that_cannot_be_removed_fails_no_commit_and_hides_no_other_socket(
+    trial: Trial, neighbour: Neighbour, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    dead.bind(f"{file}-workers/0.bell")
+    dead.close()
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        row = await trial.started()
+        assert await neighbour.next() == Notification(kinds=(row.kind,), due=(row.id,))
+    assert len(bells(file)) == 2
+
+
+async def test_what_is_committed_is_answered_though_announcing_it_fails_and_listeners_here_are_told(
+    trial: Trial, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(hint: Hint) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(store._notifier, "notify", failing)
+    heard: list[Notification] = []
+    stop = store.watch(heard.append)
+    row = await trial.started()
+    stop()
+    assert [one.due for one in heard] == [(row.id,)]
+    assert "a defect" in caplog.text
 
 
 def test_a_simulated_machine_has_no_sockets(tmp_path: Path) -> None:

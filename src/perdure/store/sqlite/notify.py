@@ -13,6 +13,7 @@ import os
 import socket
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import MsgspecError, Struct, json
@@ -98,7 +99,7 @@ class Notifier:
             return
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(receiver)
-        (self._folder / self._name).unlink(missing_ok=True)
+        self._remove(self._name)
         receiver.close()
 
     def close(self) -> None:
@@ -116,12 +117,18 @@ class Notifier:
             self._place.close()
 
     def notify(self, hint: Hint) -> None:
-        """Send a hint to all other stores; called by the thread that has just committed, and waits for nothing."""
+        """Send a hint to all other stores; called by the thread that has just committed, and waits for nothing.
+
+        Where the system refuses a socket nobody is told: they look by themselves.
+        """
         peers = self._others()
         if not peers or self._place is None:
             return
         if self._sender is None:
-            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
+                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            except OSError:  # no descriptor is left, or this program may have no such sockets
+                return
             self._sender.setblocking(False)
         told = _encode(hint)
         for name in peers:
@@ -148,8 +155,10 @@ class Notifier:
         return tuple(name for name in self._peers if name != self._name)
 
     def _remove(self, name: str) -> None:
+        """Remove a socket without an owner; one that cannot be removed now is met again."""
         if self._folder is not None:
-            (self._folder / name).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self._folder / name).unlink()
         self._peers = tuple(peer for peer in self._peers if peer != name)
 
     def _hear(self, receiver: socket.socket, listener: Callable[[list[Hint], bool], None]) -> None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from perdure import limits
 from perdure.clock import Computer
 from perdure.kernel.message import SendAnswer
+from perdure.logs import logger
 from perdure.store.notifications import Notification
 from perdure.store.sqlite.clock import KnownLine, SetBack, SqliteClock
 from perdure.store.sqlite.connection import Connection
@@ -23,6 +24,8 @@ from perdure.store.sqlite.thread import DatabaseThread
 from perdure.store.sqlite.write_lock import Turnstile
 
 T = TypeVar("T")
+
+log = logger("store")
 
 FIRST_WAIT_SECONDS = 0.0005
 LONGEST_WAIT_SECONDS = 0.01
@@ -264,16 +267,23 @@ class Writer:
         return answer
 
     def _announce(self, piece: _Piece, transaction: Transaction, answer: Any) -> None:
-        """Notify the other stores, and our listeners later; if we die here, all find the change by polling."""
+        """Notify the other stores, and our listeners later; if we die here, all find the change by polling.
+
+        It raises nothing: what is committed is answered as written.
+        """
         due = piece.due or transaction.left_due
         self.hints.due += due - piece.due
-        notification = (
-            Notification(some_due=due, some_done=piece.done)
-            if piece.notification is None
-            else piece.notification(answer, transaction)
-        )
-        self._notifications.append(notification)
-        self.notifier.notify(Hint(notification, int(due), int(piece.done)))
+        notification = None
+        try:
+            notification = (
+                Notification(some_due=due, some_done=piece.done)
+                if piece.notification is None
+                else piece.notification(answer, transaction)
+            )
+            self.notifier.notify(Hint(notification, int(due), int(piece.done)))
+        except Exception:
+            log.exception("other programs were not told of a commit, and find it by looking; please report it")
+        self._notifications.append(notification or Notification(some_due=True, some_done=True, some_published=True))
 
     def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
         """The transaction, with the clock raised and the living workers known."""
