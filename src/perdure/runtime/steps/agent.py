@@ -22,7 +22,7 @@ from perdure.runtime.steps.attempt_run import AttemptRun, LeaseLapsed, StepListe
 from perdure.runtime.steps.isolated.pool import ChildPool, HardCall
 from perdure.runtime.steps.isolated.protocol import StepEnded, StepRaised, order
 from perdure.runtime.steps.lingering import Lingering
-from perdure.runtime.steps.next_attempt import planned, record
+from perdure.runtime.steps.next_attempt import anew, planned, record
 from perdure.runtime.steps.pacing import Pacing
 from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.runtime.steps.transactional import TransactionalSteps
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from perdure.runtime.parts import WorkerParts
 
 _COMPLETED = EventType.STEP_COMPLETED
-
 PATROLLED_SECONDS = 30.0
 """Timeouts from this length on are checked by a patrol, shorter ones by a timer of their own."""
 PATROL_SECONDS = 0.5
@@ -214,17 +213,14 @@ class Agent:
 
     def _put_off(self, attempt_run: AttemptRun, error: BaseException) -> bool:
         """Try an attempt again, uncounted, if it failed for a shortage of this worker; after a while it counts."""
-        what = exhausted_in_step(error)
-        instance, ask = attempt_run.instance, attempt_run.ask
+        what, ask = exhausted_in_step(error), attempt_run.ask
         if what is None or (ask.step.at_most_once and attempt_run.started):
             return False
-        if not self.shortages.patient((instance.process.id, ask.name, ask.place)):
+        if not self.shortages.patient((attempt_run.instance.process.id, ask.name, ask.place)):
             return False
         self.shortages.refused(what, f"{ask.step}: {error!r:.200}")
         self.telemetry.counters["attempts_put_off"] += 1
-        again = AttemptRun(self, instance, ask, attempt_run.number, attempt_run.since)
-        again.timeout = attempt_run.timeout
-        instance.steps.begin(ask.slot, again)
+        again = anew(attempt_run)
         delay = limits.SHORTAGE_AGAIN_SECONDS * (0.5 + self.machine.random())
         again.timer = self.loop.call_later(delay, self._begin_again, again)
         self.put_off[again] = None
@@ -315,6 +311,12 @@ class Agent:
         if not attempt_run.instance.gone:
             self.listener.lease_lapsed(attempt_run.instance)
 
+    def _refused(self, attempt_run: AttemptRun) -> None:
+        """An attempt did not begin, since its lease was over. It begins now if that was renewed meanwhile."""
+        self._lapse(attempt_run)
+        if not (attempt_run.over or attempt_run.instance.gone or self.silenced(attempt_run)):
+            self._run(self.pacing.announced(anew(attempt_run), attempt_run.opened))
+
     def _call_in_cell(self, attempt_run: AttemptRun) -> None:
         def ended(answer: StepEnded | StepCrashed) -> None:
             if isinstance(answer, StepCrashed):  # the cell of a stopped attempt was killed: that is no late answer
@@ -327,8 +329,9 @@ class Agent:
 
         ordered = order(attempt_run.ask.step, attempt_run.ask.raw, attempt_run.current(), attempt_run.timeout)
         began, late = partial(self.began, attempt_run), partial(self.late_for, attempt_run)
-        attempt_run.hard_call = HardCall(ordered, began, attempt_run.heard, ended, late)
-        self.pool.call(attempt_run.hard_call)
+        call = HardCall(ordered, began, attempt_run.heard, ended, late, partial(self._refused, attempt_run))
+        attempt_run.hard_call = call
+        self.pool.call(call)
 
     def _completed(self, attempt_run: AttemptRun, value: Any) -> None:
         if self.silenced(attempt_run):
@@ -345,7 +348,7 @@ class Agent:
         """An attempt has raised, or could not begin."""
         if isinstance(error, LeaseLapsed):
             self._lingering.ended(attempt_run)
-            self._lapse(attempt_run)
+            self._refused(attempt_run)
             return
         if attempt_run.over and isinstance(error, asyncio.CancelledError):
             self._lingering.ended(attempt_run)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from perdure.clock import SECOND, microseconds
 from perdure.kernel.failure import Failure
 from perdure.kernel.retry import AfterFailure, FailedAttempt
+from perdure.runtime.steps.attempt_run import AttemptRun
 from perdure.runtime.steps.isolated.protocol import StepRaised
 from perdure.turns.saga import UndoAsk
-
-if TYPE_CHECKING:
-    from perdure.runtime.steps.attempt_run import AttemptRun
 
 _HOPELESS = AfterFailure(None, 0, 0, alert=False)
 
@@ -31,6 +28,14 @@ def planned(
     what = error.classes if isinstance(error, StepRaised) else error
     plan = retry.plan(failed.number, spent, chance(), stage, before, what)
     return plan._replace(breaks=False) if type(ask) is UndoAsk else plan
+
+
+def anew(attempt_run: AttemptRun) -> AttemptRun:
+    """The same attempt once more, under way in the place of one whose function was not called."""
+    again = AttemptRun(attempt_run.agent, attempt_run.instance, attempt_run.ask, attempt_run.number, attempt_run.since)
+    again.timeout = attempt_run.timeout
+    attempt_run.instance.steps.begin(attempt_run.ask.slot, again)
+    return again
 
 
 def record(failed: AttemptRun, plan: AfterFailure, failure: Failure, now: int) -> FailedAttempt | None:

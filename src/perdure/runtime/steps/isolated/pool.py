@@ -28,7 +28,7 @@ from perdure.telemetry import Telemetry
 class HardCall:
     """One attempt for a cell; ``begun``, ``heard`` (with progress) and ``ended`` are called on the event loop.
 
-    ``late``, called in the pool's thread, says that its lease is over: it must not begin any more.
+    ``late``, called in the pool's thread, says that its lease is over: then ``refused`` is called, and nothing else.
     """
 
     __slots__ = (
@@ -41,6 +41,7 @@ class HardCall:
         "order",
         "ordered",
         "progress",
+        "refused",
         "thread",
         "watch",
     )  # fmt: skip
@@ -52,8 +53,10 @@ class HardCall:
         heard: Callable[[bytes], None],
         ended: Callable[[StepEnded | StepCrashed], None],
         late: Callable[[], bool] = bool,
+        refused: Callable[[], object] = bool,
     ) -> None:
         self.late = late
+        self.refused = refused
         self.order = order
         self.begun = begun
         self.heard = heard
@@ -359,7 +362,7 @@ class ChildPool:
             call.heard(progress)
 
     def ended(self, thread: PoolThread, call: HardCall, answer: StepEnded | StepCrashed | NoChild | None) -> None:
-        """The call is answered, or its cell has died; without an answer it was not made."""
+        """The call is answered, or its cell has died; without an answer it was given up, or its lease was over."""
         self._unwatch(call)
         if isinstance(answer, NoChild):
             self._not_made(thread, call, answer)
@@ -371,6 +374,8 @@ class ChildPool:
         self._next()
         if answer is not None:
             call.ended(answer)
+        elif not call.given_up:
+            call.refused()
 
     def _not_made(self, thread: PoolThread, call: HardCall, answer: NoChild) -> None:
         """The system refused a cell: the call is made again when there is one, and nothing has been tried."""
