@@ -176,6 +176,15 @@ def test_a_move_is_taken_back_though_its_attributes_were_edited_since() -> None:
     assert back("move", edited.after, (*commit.events, *edited.events)).code == "1"
 
 
+def test_an_edit_that_a_new_run_has_kept_is_not_taken_back() -> None:
+    edited = with_attributes(IDLE, PAST, {"stage": "late"}, ANN, now=NOW)
+    past = (*PAST, *edited.events, Event(3, 2, E.STEP_FAILED, NOW, "1", "charge", b"{}"))
+    again = run.retried(replace(edited.after, status=Status.FAILED, events=3), past, BOB, now=NOW)
+    assert [event.type for event in again.events] == [E.RUN_OPENED, E.STEP_COMPLETED, E.ATTRIBUTES_EDITED]
+    with pytest.raises(IllegalMove, match="not commanded it in its present run"):
+        back("edit-attributes", again.after, again.events)
+
+
 def test_a_move_is_not_taken_back_to_a_version_that_nobody_hosts_any_more() -> None:
     commit = MOVE(IDLE)
     with pytest.raises(IllegalMove, match="no live worker"):

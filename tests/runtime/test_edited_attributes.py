@@ -13,9 +13,10 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.errors import IllegalMove, InvalidInput, InvalidKey, PayloadError
+from perdure.errors import IllegalMove, InvalidInput, InvalidKey, PayloadError, Permanent, ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.turns.publication import set_attributes
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.errand import sound
@@ -60,7 +61,28 @@ async def careful() -> None:
     await once()
 
 
-FLOWS = [claim, careful]
+@step
+async def note() -> None:
+    """A place to go on from."""
+
+
+@step(retry=Retry.NONE)
+async def flaky() -> str:
+    begun.append("flaky")
+    if len(begun) == 1:
+        raise Permanent("not today")
+    return "done"
+
+
+@workflow
+async def errand() -> str:
+    set_attributes(stage="begun", number=7)
+    await note()
+    await receive("on")
+    return await flaky()
+
+
+FLOWS = [claim, careful, errand]
 
 
 async def waiting(engine: Engine, handle: Handle[Any]) -> None:
@@ -164,4 +186,52 @@ async def test_the_code_of_a_process_that_was_edited_before_it_began_sets_its_at
     await handle.signal("on")
     await until_row(engine, handle.id, lambda row: row.seen == 1 and row.owner is None)
     assert await attributes(engine, handle) == {"stage": "begun", "number": 8, "customer": "Bob"}
+    await sound(engine, store, handle)
+
+
+async def failed_after_an_edit(engine: Engine) -> Handle[str]:
+    """A process whose step has failed; its stage was edited to ``late`` before that."""
+    handle = await engine.start(errand)
+    await waiting(engine, handle)
+    await handle.edit_attributes(stage="late")
+    await handle.signal("on")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    return handle
+
+
+async def retried(handle: Handle[str]) -> Handle[str]:
+    await handle.retry()
+    return handle
+
+
+async def given(handle: Handle[str]) -> Handle[str]:
+    await handle.set_result("flaky", "done")
+    return handle
+
+
+async def from_the_step(handle: Handle[str]) -> Handle[str]:
+    await handle.restart_from("flaky")
+    return handle
+
+
+async def forked(handle: Handle[str]) -> Handle[str]:
+    return await handle.fork()
+
+
+@pytest.mark.parametrize("way", [retried, given, from_the_step, forked])
+async def test_a_run_that_goes_on_where_the_last_one_was_keeps_what_was_edited(opened: Open, way: Any) -> None:
+    engine, store = await opened(work=True, workflows=FLOWS)
+    handle = await way(await failed_after_an_edit(engine))
+    assert await handle.result(LIMIT) == "done"
+    assert await attributes(engine, handle) == {"stage": "late", "number": 7}
+    await sound(engine, store, handle)
+
+
+async def test_a_run_that_goes_on_from_before_the_edit_has_what_its_code_sets(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=FLOWS)
+    handle = await failed_after_an_edit(engine)
+    await handle.restart_from("note")
+    assert await handle.result(LIMIT) == "done"
+    assert await attributes(engine, handle) == {"stage": "begun", "number": 7}
     await sound(engine, store, handle)

@@ -71,9 +71,9 @@ class Edits(Orders):
         """Change what a process can be searched by: ``handle.edit_attributes({"stage": "late", "owner": None})``.
 
         None removes one; the others stay. A search finds it by them at once; they stay until its code sets these names
-        again, or it begins again in a new run. One event keeps the old values and the new. Of a process that a worker
-        has in hand, steps in flight begin again, under their keys. Raises IllegalMove if it has ended, or while a step
-        runs that runs at most once; InvalidKey or PayloadError for what cannot be an attribute.
+        again, as it does if it goes on from a place before the edit. One event keeps the old values and the new. Of a
+        process that a worker has in hand, steps in flight begin again, under their keys. Raises IllegalMove if it has
+        ended, or while a step runs that runs at most once; InvalidKey or PayloadError for what cannot be an attribute.
         """
         changes = validation.changed_attributes({**(values or {}), **named})
         await self._order(decision.edit_attributes(validation.sender(who, why, origin), changes))

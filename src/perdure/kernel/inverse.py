@@ -14,6 +14,7 @@ from perdure.kernel.edit import with_attributes, with_fields, with_input
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.patch import SAYS_NOTHING_OF_TURNS
 from perdure.kernel.process import Process, Status
+from perdure.kernel.run import opening_of
 from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender
 from perdure.kernel.worker import Pair
@@ -90,7 +91,9 @@ def taken_back(
     """
     if why := no_inverse(verb):
         raise IllegalMove(why)
-    mine = next((event for event in reversed(history) if ordered_by(event, origin)), None)
+    copied = opening_of(history).kept
+    own = history[copied + 1 :] if copied else history
+    mine = next((event for event in reversed(own) if ordered_by(event, origin)), None)
     if mine is None:
         raise IllegalMove("the operation has not commanded it in its present run")
     if verb == "hold":

@@ -18,7 +18,7 @@ _KEPT_EVIDENCE = frozenset(
         EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED,
         EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED, EventType.PUBLISHED,
         EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED, EventType.CALL_REFUSED, EventType.ATTEMPT_BEGUN,
-        EventType.RUN_RETRIED, EventType.ARGUMENTS_KEPT, EventType.LOOK_CUT_SHORT,
+        EventType.RUN_RETRIED, EventType.ARGUMENTS_KEPT, EventType.LOOK_CUT_SHORT, EventType.ATTRIBUTES_EDITED,
     }
 )  # fmt: skip
 
@@ -30,8 +30,10 @@ _BESIDE = frozenset(
 )  # fmt: skip
 """What people do to a process whatever it does: it neither ends it nor lets it go on."""
 
-_LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED, EventType.ATTEMPT_BEGUN})
-"""Events kept whatever failed before them: children live on, a patch stays taken, and what may run once has begun."""
+_LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED, EventType.ATTEMPT_BEGUN, EventType.ATTRIBUTES_EDITED})
+"""Events kept whatever failed before them: children live on, a patch stays taken, what may run once has begun, and what
+a person has edited stays.
+"""
 
 
 def kept_around(history: Sequence[Event], chosen: Event) -> tuple[list[Event], list[Event]]:
