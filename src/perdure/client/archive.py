@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.client import validation
 from perdure.client.finding.finder import Finder
-from perdure.client.past_orders import cut
 from perdure.client.snapshot import snapshots, within_reach
+from perdure.client.whole_rows import cut
 from perdure.clock import microseconds
 from perdure.errors import IllegalMove, PerdureError, StoreUnavailable
 from perdure.futures import asked
