@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
@@ -44,6 +44,7 @@ from perdure.client.validation import ProcessId
 from perdure.clock import Duration
 from perdure.engine import Engine
 from perdure.errors import PerdureError
+from perdure.runtime.loop_thread import LoopThread, gone
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -188,6 +189,7 @@ class BlockingEngine:
         self._lock = threading.RLock()  # a signal handler may call while its own thread holds the lock
         self._pid = 0
         self._engine: Engine | None = None
+        self._thread: LoopThread | None = None
         self._ended: Future[None] | None = None
         self.queues = BlockingQueues(self, lambda engine: engine.queues)
         self.kinds = BlockingKinds(self, lambda engine: engine.kinds)
@@ -250,7 +252,7 @@ class BlockingEngine:
         """The handle of the process with that id: see :meth:`Client.process`."""
         self._refuse_where_it_cannot_work()
         with self._lock:
-            engine = self._opened()
+            engine, _ = self._opened()
         return BlockingHandle(self, engine.process(process, type))
 
     webhook = blocking(Client.webhook)
@@ -266,13 +268,14 @@ class BlockingEngine:
         """Run ``function(engine, …)``, a coroutine function, on the engine's event loop and give its result.
 
         Its errors are raised here; a caller that stops waiting (Ctrl-C) cancels it. Raises PerdureError on an event
-        loop, which must not be blocked, after a fork, and on an engine that was closed.
+        loop, which must not be blocked, after a fork, on an engine that was closed, and if its thread has ended.
         """
         self._refuse_where_it_cannot_work()
         future: Future[R] = Future()
         try:
             with self._lock:  # a call comes before close(), or is refused
-                future = self._ask(function(self._opened(), *args, **kwargs))
+                engine, thread = self._opened()
+                future = thread.ask(function(engine, *args, **kwargs))
             return future.result()
         except CancelledError:
             raise PerdureError(
@@ -286,7 +289,7 @@ class BlockingEngine:
         """Start and signal inside the caller's own transaction, on this thread: see :meth:`Engine.within`."""
         self._refuse_where_it_cannot_work()
         with self._lock:
-            engine = self._opened()
+            engine, _ = self._opened()
         return blocking_in_transaction(engine, connection, lambda handle: BlockingHandle(self, handle))
 
     def open(self) -> Self:
@@ -300,17 +303,19 @@ class BlockingEngine:
         """Stop for good: steps in flight get ``seconds`` (default: ``options.stop_seconds``), then all is released.
 
         Ctrl-C meanwhile releases everything at once. Calls under way raise PerdureError. In the child of a fork this
-        closes nothing: the open engine belongs to the parent.
+        closes nothing: the open engine belongs to the parent. Nor is there anything to close if its thread has ended.
         """
-        if self._pid != os.getpid():
+        if self._pid != os.getpid() or self._thread is None:
             return
         self._refuse_where_it_cannot_work()
         with self._lock:
-            self._ended = self._ended or self._ask(self._end(seconds))
+            if self._thread.failure is None:
+                self._ended = self._ended or self._thread.ask(self._end(self._thread, seconds))
         try:
-            self._ended.result()
+            if self._ended is not None:
+                self._ended.result()
         except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(self._engine.hurry if self._engine else self._over.set)
+            self._thread.loop.call_soon_threadsafe(self._engine.hurry if self._engine else self._thread.over.set)
             raise
         self._thread.join()
         atexit.unregister(self.close)
@@ -328,34 +333,27 @@ class BlockingEngine:
                 "this would block an event loop; use Engine there and await it (in a workflow: inside a step)"
             )
 
-    def _opened(self) -> Engine:
+    def _opened(self) -> tuple[Engine, LoopThread]:
         if self._ended is not None:
             raise PerdureError("the engine is closed; make another one")
-        if self._engine is None:
+        if self._thread is not None and self._thread.failure is not None:
+            raise gone(self._thread.failure)
+        if self._engine is None or self._thread is None:
             engine = self._make()
-            if not self._pid:
-                self._pid, self._loop, self._over = os.getpid(), asyncio.new_event_loop(), asyncio.Event()
-                # A daemon thread: a program may end without closing the engine, and atexit closes it then.
-                self._thread = threading.Thread(target=self._run, name="perdure portal", daemon=True)
-                self._thread.start()
-                atexit.register(self.close)
-            opening = self._ask(engine.__aenter__())
+            if self._thread is None:
+                self._thread = LoopThread("perdure portal")
+                self._pid = os.getpid()
+                atexit.register(self.close)  # a program may end without closing the engine
+            opening = self._thread.ask(engine.__aenter__())
             try:
                 self._engine = opening.result()
             finally:
                 opening.cancel()
-        return self._engine
+        return self._engine, self._thread
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._over.wait())
-
-    def _ask(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    async def _end(self, seconds: float | None) -> None:
+    async def _end(self, thread: LoopThread, seconds: float | None) -> None:
         try:
             if self._engine is not None:
                 await self._engine.close(seconds)
         finally:
-            self._over.set()
+            thread.over.set()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
-from perdure import BlockingEngine, receive, step, workflow
+from perdure import BlockingEngine, Retry, StepError, receive, step, workflow
 
 PORTALS: list[BlockingEngine] = []
 """The engine that the steps and workflows below call."""
@@ -26,6 +27,27 @@ async def wait_for_ever() -> None:
 def submit(order: str) -> str:
     """Start another process, from the thread of a step that is not async."""
     return PORTALS[-1].start(order_paid.options(key=order), order).result(timeout=20)
+
+
+async def leave() -> None:
+    """Want to end the program."""
+    sys.exit(1)
+
+
+@step(retry=Retry.NONE)
+async def leaving_in_a_task() -> None:
+    """Have a task that wants to end the program."""
+    await asyncio.gather(leave())
+
+
+@workflow
+async def left() -> str:
+    """Have a step whose task wants to end the program."""
+    try:
+        await leaving_in_a_task()
+    except StepError as error:
+        return str(error)
+    return "nothing"
 
 
 @workflow

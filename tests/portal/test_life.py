@@ -45,19 +45,19 @@ def waited_for(engine: Engine) -> int:
 
 def interrupt_once(engine: BlockingEngine, true: Callable[[Engine], Any]) -> threading.Thread:
     """Press Ctrl-C as soon as something is true of the engine and the main thread waits."""
-    opened, main = engine._engine, threading.main_thread().ident
-    assert opened is not None and main is not None
+    opened, thread, main = engine._engine, engine._thread, threading.main_thread().ident
+    assert opened is not None and thread is not None and main is not None
 
     def waiting(opened: Engine) -> Any:
         return true(opened) and sys._current_frames()[main].f_code is threading.Condition.wait.__code__
 
     def press() -> None:
-        asyncio.run_coroutine_threadsafe(until(opened, waiting), engine._loop).result()
+        thread.ask(until(opened, waiting)).result()
         signal.pthread_kill(main, signal.SIGINT)
 
-    thread = threading.Thread(target=press)
-    thread.start()
-    return thread
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    return pressing
 
 
 def test_ctrl_c_in_a_wait_leaves_nothing_behind(engine: BlockingEngine) -> None:
