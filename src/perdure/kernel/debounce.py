@@ -17,6 +17,7 @@ from perdure.kernel.commit import Commit, Removal
 from perdure.kernel.edit import replaced
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import DEBOUNCED, is_debounced
+from perdure.kernel.notice import notices, without_received
 from perdure.kernel.process import Process, Status
 from perdure.kernel.run import opening_of
 from perdure.kernel.transition import AUTOMATIC, Sender
@@ -51,7 +52,8 @@ def put_off(
     if after.status is Status.RUNNING:
         after = replace(after, due_at=due_at)
     events = (replace(commit.events[0], payload=opened), *commit.events[1:])
-    return replace(commit, after=after, events=events, attributes_set=True)
+    sends = without_received(commit.sends, after)  # it has not begun, and may get another reply address before it does
+    return replace(commit, after=after, events=events, sends=sends, attributes_set=True)
 
 
 def begun(process: Process, *, now: int) -> Commit:
@@ -60,4 +62,5 @@ def begun(process: Process, *, now: int) -> Commit:
     told = json.encode({"key": key, "why": "it begins", "origin": AUTOMATIC})
     event = Event(process.events + 1, 0, EventType.KEY_RELEASED, now, payload=told)
     after = replace(process, key=None, version=process.version + 1, owner=None, due_at=now, events=process.events + 1)
-    return Commit(process.token, process.version, after, (event,), removes=Removal.KEY)
+    sends = notices(process, after)
+    return Commit(process.token, process.version, after, (event,), sends=sends, removes=Removal.KEY)

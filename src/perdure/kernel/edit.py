@@ -101,7 +101,8 @@ def with_attributes(
     if process.owner is not None:
         return replace(forced(after, Status.RUNNING, (event,), now, due_at=now), attributes_set=True)
     after = replace(after, version=process.version + 1, events=event.number)
-    return Commit(process.token, process.version, after, (event,), attributes_set=True)
+    sends = notices(process, after)
+    return Commit(process.token, process.version, after, (event,), sends=sends, attributes_set=True)
 
 
 def _cannot_be_repeated(history: Sequence[Event]) -> str:

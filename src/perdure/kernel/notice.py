@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.errors import InvalidInput, InvalidKey
 from perdure.kernel import context
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.names import id_bytes, id_text
+from perdure.kernel.names import DEBOUNCED, id_bytes, id_text, is_debounced
 from perdure.kernel.process import COMPLETED, FORMER_KEY, Process, Status, merged
 from perdure.kernel.stored import MALFORMED
 
@@ -100,17 +100,23 @@ def refuse_reserved(attributes: Mapping[str, Any]) -> None:
 def notices(before: Process, after: Process) -> tuple[Message, ...]:
     """What a commit that changes ``before`` to ``after`` tells the reply address.
 
-    ``received`` is told by every commit until a history has begun: all carry one id, of which an inbox takes one.
+    ``received`` is told by every commit until a history has begun: all carry one id, of which an inbox takes one. The
+    process of a debounced start begins with the commit by which it gives its key back.
     """
     receiver = address(before)
     if receiver is None:
         return ()
     told: list[Message] = []
-    if before.events == 0 and before.run == 1:
-        told.append(_message(after, receiver, RECEIVED, _id(after, RECEIVED)))
+    if (before.events == 0 and before.run == 1) or is_debounced(before.key):
+        told.append(_message(after, receiver, RECEIVED, _id(after, RECEIVED), before.key))
     if after.status is not before.status:
-        told.append(_message(after, receiver, after.status.value, _id(after, after.version)))
+        told.append(_message(after, receiver, after.status.value, _id(after, after.version), before.key))
     return tuple(told)
+
+
+def without_received(told: tuple[Message, ...], after: Process) -> tuple[Message, ...]:
+    """What a commit sends, for one with which the process has not begun."""
+    return tuple(message for message in told if message.id != _id(after, RECEIVED))
 
 
 def ids(after: Process) -> frozenset[bytes]:
@@ -122,8 +128,8 @@ def _id(process: Process, what: str | int) -> bytes:
     return blake2b(str(what).encode(), digest_size=16, key=process.id, person=b"notice").digest()
 
 
-def _message(process: Process, receiver: bytes, status: str, id: bytes) -> Message:
-    key = None if process.key is None else str(process.key)
+def _message(process: Process, receiver: bytes, status: str, id: bytes, key: str | None) -> Message:
+    key = None if key is None else str(key).removeprefix(DEBOUNCED)
     sender, kind = id_text(process.id), str(process.kind)
     result = error = None
     if status == COMPLETED:

@@ -149,7 +149,8 @@ def renewed(
         *(Event(number, 1, EventType.MESSAGE_RECEIVED, now, message=wish) for number, wish in enumerate(late, 2)),
     )
     after = replace(followed(process, len(events), now), due_at=now, state=state)
-    return Commit(process.token, process.version, after, events, tuple((number, 0) for number in letters))
+    left = tuple((number, 0) for number in letters)
+    return Commit(process.token, process.version, after, events, left, sends=notices(process, after))
 
 
 def followed(process: Process, events: int, now: int) -> Process:

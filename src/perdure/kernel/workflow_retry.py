@@ -18,6 +18,7 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
+from perdure.kernel.notice import notices
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Process
 from perdure.kernel.retry import PLAIN, FailedAttempt, Retry, decode_attempt
@@ -109,4 +110,5 @@ def tried_again(process: Process, history: Sequence[Event], failure: Failure, *,
     )
     due_at = min(at, now + microseconds(limits.FARTHEST_SECONDS))
     after = replace(followed(process, len(events), now), due_at=due_at, awaiting=UNTIL_NEXT_ATTEMPT)
-    return Commit(process.token, process.version, after, events, offered=process.seen + 1)
+    sends = notices(process, after)
+    return Commit(process.token, process.version, after, events, sends=sends, offered=process.seen + 1)

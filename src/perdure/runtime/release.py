@@ -191,6 +191,7 @@ def begun(scheduler: Holder, instance: Instance) -> bool:
             log.error("process %s could not begin: %s", id_text(process.id), answer)
         elif answer.verdict is Verdict.APPLIED:
             scheduler.events.due(scheduler.parts.time.now())
+            scheduler.events.posted(commit)
 
     scheduler.parts.committer.commit(commit, answered)
     return True
