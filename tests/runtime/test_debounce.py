@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.start import Startable
-from perdure.authoring.workflow import receive, workflow
+from perdure.authoring.start import NamedWorkflow, Startable
+from perdure.authoring.workflow import Workflow, receive, workflow
 from perdure.client.handle import Handle
 from perdure.clock import SECOND
 from perdure.engine import Engine
@@ -18,6 +18,7 @@ from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
+from perdure.kernel.run import opening_of
 from perdure.kernel.transition import released
 from tests.runtime.conftest import LIMIT, Open, until_row
 from tests.runtime.test_sealed_life import sealed
@@ -93,6 +94,40 @@ async def test_a_later_start_replaces_the_options_too(opened: Open) -> None:
     assert (row.attributes, row.deadline, row.priority) == (b'{"branch":"Bern"}', None, 7)
     await engine.start(later(), "c")
     assert (await engine.row(first.id)).attributes is None
+
+
+def versions() -> tuple[Workflow[[str], str], Workflow[[str, int], str]]:
+    """Two versions of one workflow, of which the newer one takes another argument."""
+
+    @workflow(name="bill", version="1")
+    async def old(what: str) -> str:
+        return f"old {what}"
+
+    @workflow(name="bill", version="2")
+    async def new(what: str, number: int) -> str:
+        return f"{number} {what}"
+
+    return old, new
+
+
+async def test_a_later_start_of_another_version_begins_that_version(opened: Open) -> None:
+    old, new = versions()
+    engine, _ = await opened(work=True, workflows=[old, new])
+    first = await engine.start(old.options(key="user-7", debounce=3600), "a")
+    again = await engine.start(new.options(key="user-7", debounce=0.1), "b", 3)
+    assert (again.id, await again.result(LIMIT)) == (first.id, "3 b")
+    assert (await first.status()).code == "2"
+    await sound(engine, first)
+
+
+async def test_a_later_start_that_knows_no_version_keeps_that_of_the_first(opened: Open) -> None:
+    old, _ = versions()
+    engine, _ = await opened(workflows=[old])
+    unaware, _ = await opened(workflows=FLOWS)
+    first = await engine.start(old.options(key="user-7", debounce=3600), "a")
+    await unaware.start(NamedWorkflow("bill").options(key="user-7", debounce=3600), "b")
+    row = await engine.row(first.id)
+    assert row.code == "1" and b'"b"' in bytes(opening_of(await first.history()).input)
 
 
 async def test_once_it_has_begun_the_next_start_is_another_process(opened: Open) -> None:

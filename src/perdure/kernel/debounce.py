@@ -42,13 +42,20 @@ def put_off(
 ) -> Commit:
     """Have a process that has not begun begin with the input and the options of another ``start``, at ``due_at``.
 
-    One that is held stays so. Raises IllegalMove if it has begun.
+    It gets the version for which that start was meant; a start by name, of code that nobody is known to host, has none,
+    and leaves it the version that it has. One that is held stays so. Raises IllegalMove if it has begun.
     """
     if has_begun(process):
         raise IllegalMove("cannot put off a process that has begun; start the next one")
     commit = replaced(process, history, start.input, sender, now)
     opened = replace(opening_of(commit.events), done=PUT_OFF).encode()
-    after = replace(commit.after, deadline=start.deadline, attributes=start.attributes, priority=start.priority)
+    after = replace(
+        commit.after,
+        deadline=start.deadline,
+        attributes=start.attributes,
+        priority=start.priority,
+        code=start.code or process.code,
+    )
     if after.status is Status.RUNNING:
         after = replace(after, due_at=due_at)
     events = (replace(commit.events[0], payload=opened), *commit.events[1:])
