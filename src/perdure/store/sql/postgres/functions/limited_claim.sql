@@ -254,7 +254,8 @@ BEGIN
             SELECT * INTO chosen FROM perdure.queue_choice(
                 q, queued, codes, CASE WHEN alone AND cardinality(owned) > 0 THEN 0 ELSE most - cardinality(owned) END,
                 least(slots, pace), alone, only_id, t);
-            EXIT WHEN NOT lost;
+            -- What came after the look without the lock is chosen again under it.
+            EXIT WHEN NOT lost AND (locking = 1 OR (chosen.ids IS NULL AND chosen.turn = q.turn));
         END IF;
     END LOOP;
     SELECT array_agg(l.id ORDER BY l.n), coalesce(sum(l.weight), 0) INTO free, paid
