@@ -34,7 +34,7 @@ class Queue(Struct, frozen=True, gc=False):
 
     The store keeps ``next_at``, the time at which the rate has paid for everything that has begun, and ``turn``, the
     share whose turn it was last (or the last share of a claim that took nothing and did not see all shares). Tasks
-    without a share come behind the last share, and leave ``turn`` empty.
+    without a share come behind the last share, and leave ``turn`` empty if the claim saw the shares up to the last one.
     """
 
     name: str
@@ -68,6 +68,16 @@ class Queue(Struct, frozen=True, gc=False):
             return (1, b"") if self.turn else (2, b"")
         name = share.encode()
         return (0 if name > self.turn.encode() else 2, name)
+
+    def turned(self, share: str | None, seen_to: str | None) -> Queue:
+        """The row after a claim whose last task is of that ``share``, from which the next claim goes on.
+
+        ``seen_to`` is the last share that the claim has seen, if more come behind it; None if it saw the last one.
+        Where the turn would go back to the first share before these were seen, the next claim goes on behind it.
+        """
+        if seen_to is not None and self.rank(share)[0] > 0:
+            return replace(self, turn=seen_to)
+        return replace(self, turn=share or "")
 
     def pace(self, now: int) -> int | None:
         """How much may begin now; None if there is no limit."""

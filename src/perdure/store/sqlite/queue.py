@@ -61,8 +61,8 @@ LAST = "\U0010ffff" * 256
 class Part(Struct):
     """What a claim may take of one queue with limits, lapsed tasks first; ``next_at`` is when to look again.
 
-    ``moved`` says that the next look begins after other shares than this one, whether there is something to take or
-    not. ``suspects_waiting`` says that suspects are due without room for them, ``suspects`` that there may be room.
+    ``ended`` is the last share that was seen, if not all were; ``seen_to`` the same if the last share was not reached.
+    ``suspects_waiting`` says that suspects are due without room for them, ``suspects`` that there may be room.
     """
 
     queue: Queue
@@ -70,13 +70,21 @@ class Part(Struct):
     next_at: int | None = None
     suspects: bool = False
     suspects_waiting: bool = False
-    moved: bool = False
+    ended: str | None = None
+    seen_to: str | None = None
     lapsed: int = 0
+
+    @property
+    def moved(self) -> bool:
+        """Whether the next look begins after another share than this one, even if there is nothing to take."""
+        return self.ended is not None and self.ended != self.queue.turn
 
     def turned(self) -> Queue:
         """The row with the share that had the last turn, if a task begins; lapsed tasks only keep their place."""
         begun = self.taken[self.lapsed :]
-        return replace(self.queue, turn=begun[-1].share or "") if begun else self.queue
+        if begun:
+            return self.queue.turned(begun[-1].share, self.seen_to)
+        return self.queue if self.ended is None else replace(self.queue, turn=self.ended)
 
 
 class QueueLevel(Struct, array_like=True):
@@ -170,7 +178,8 @@ class _Look:
         self.alone = claim.alone
         self.kind = QUEUE_MARK + queue.name
         self.codes = [code for kind, code in claim.hosted if kind == self.kind]
-        self.turn: str | None = None
+        self.ended: str | None = None
+        self.seen_to: str | None = None
 
     def part(self, most: int) -> Part:
         """What may be taken now, at most ``most`` tasks, and when to look again."""
@@ -188,8 +197,7 @@ class _Look:
             found = rules.Choice(refused=1)
         else:
             found = rules.choice(queue, self._waiting(most, room) if most else [], running, most, room)
-        part = Part(replace(queue, turn=self.turn or queue.turn), [*lapsed, *found.taken], lapsed=len(lapsed))
-        part.moved = part.queue.turn != queue.turn
+        part = Part(queue, [*lapsed, *found.taken], ended=self.ended, seen_to=self.seen_to, lapsed=len(lapsed))
         paid = sum(task.weight for task in found.taken)
         if slots is not None and slots - paid < (found.refused or 1):
             codes = json.encode(self.codes).decode()
@@ -197,7 +205,7 @@ class _Look:
             return part  # the queue is full: the end of a task notifies the workers
         heads = self._levels()
         part.suspects = any(level.suspect is not None and level.suspect <= now for level in heads)
-        if found.more or self.turn or not most:
+        if found.more or self.ended or not most:
             part.next_at = now
             return part
         later = [level.suspect if self.alone else level.later for level in heads]
@@ -235,12 +243,14 @@ class _Look:
         turn = self.queue.turn
         (found,) = self.connection.one("shares_of_queue", after=turn, last=LAST, **where)
         shares: list[str | None] = listed(found)
-        if turn and len(shares) <= SHARES_A_LOOK:
+        if len(shares) > SHARES_A_LOOK:
+            self.seen_to = self.seen_to or shares[SHARES_A_LOOK - 1]
+        elif turn:
             (found,) = self.connection.one("shares_of_queue", after="", last=turn, **where)
             shares += listed(found)
         if len(shares) > SHARES_A_LOOK:
             shares = shares[:SHARES_A_LOOK]
-            self.turn = self.turn or shares[-1]
+            self.ended = self.ended or shares[-1]
         return [*shares, None]
 
     def _tasks(self, query: str, *, most: int, priority: int = 0, **given: Any) -> list[WaitingTask]:

@@ -197,6 +197,47 @@ class Limiting(Crowded):
             found = [one.process.share for _ in range(4) for one in (await self._claim(trial, worker)).claimed]
             assert found == [share]
 
+    async def _shares_begun(self, trial: Trial, worker: bytes, claims: int) -> list[str | None]:
+        """The shares of the tasks that so many claims of one took; they have ended now."""
+        shares = []
+        for _ in range(claims):
+            one = only((await self._claim(trial, worker, 1)).claimed)
+            shares.append(one.process.share)
+            await trial.done(finished(one.process))
+        return shares
+
+    async def test_a_due_share_is_found_behind_many_that_are_not_due_though_tasks_without_a_share_are_always_there(
+        self, trial: Trial
+    ) -> None:
+        worker = await trial.worker()
+        await self._limit(trial, concurrency=1)
+        later = await trial.time.now() + 3600 * SECOND
+        for number in range(2 * SHARES_A_LOOK + 20):
+            await self._tasks(trial, f"tenant {number:03}", due_at=later)
+        await self._tasks(trial, "zzz", *[None] * 20)
+        assert "zzz" in (await self._shares_begun(trial, worker, 10))[:4]
+
+    async def test_more_shares_than_one_look_sees_take_turns_with_tasks_without_a_share(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await self._limit(trial, concurrency=1)
+        shares = [None, *(f"tenant {number:03}" for number in range(SHARES_A_LOOK + 10))]
+        await self._tasks(trial, *(share for share in shares for _ in range(3)))
+        assert await self._shares_begun(trial, worker, 2 * len(shares)) == 2 * [*shares[1:], None]
+
+    async def test_a_due_share_is_found_behind_many_that_are_not_due_though_another_priority_has_tasks_at_all_times(
+        self, trial: Trial
+    ) -> None:
+        worker = await trial.worker()
+        await self._limit(trial, concurrency=1)
+        later = await trial.time.now() + 3600 * SECOND
+        for number in range(SHARES_A_LOOK + 10):
+            await self._tasks(trial, f"tenant {number:03}", due_at=later, priority=1)
+        await self._tasks(trial, "zzz", "zzz", priority=1)
+        await self._tasks(trial, *["m", "t"] * 20)
+        await self._tasks(trial, "a", "b", *["t"] * 6)
+        begun = await self._shares_begun(trial, worker, 12)
+        assert begun.count("zzz") == 2 and {"a", "b", "m", "t"} <= set(begun)
+
     async def test_of_a_blocked_queue_nothing_is_taken_and_all_else_is(self, trial: Trial) -> None:
         worker = await trial.worker()
         [task] = await self._tasks(trial, None)

@@ -22,7 +22,8 @@ $$;
 -- A look reads at most 50 shares, and of each only as many tasks as could be taken: a skip scan over an index, one seek
 -- for a share, however many tasks wait ("deaths + 0" keeps the planner from an index by which it would read them all).
 -- "refused" is the weight of the first task for which there was no room, "more" says that the look ended before the
--- tasks did, "turn" is the share that had the last turn (or that ended a look in vain which did not see all shares).
+-- tasks did, "turn" is the share that had the last turn (or that ended a look in vain which did not see all shares). Where the
+-- turn would go back to the first share before the last one was seen, the next look goes on behind the last one of this look.
 CREATE OR REPLACE FUNCTION perdure.queue_choice(
     q perdure.queue, queued text, codes text[], most int, room bigint, alone boolean, only_id uuid, t timestamptz,
     OUT ids uuid[], OUT weights bigint[], OUT refused bigint, OUT more boolean, OUT turn text
@@ -85,7 +86,7 @@ BEGIN
             ORDER BY p.share LIMIT 1) AS s
         WHERE l.n < 51
     ), found AS MATERIALIZED (
-        SELECT a.code, a.priority, a.share,
+        SELECT a.code, a.priority, a.share, a.part,
                row_number() OVER (PARTITION BY a.code, a.priority ORDER BY a.part, a.share) AS place,
                least(count(*) OVER (PARTITION BY a.code, a.priority), 50) + 1 AS shares
         FROM (SELECT l.code, l.priority, l.share, 1 AS part FROM later l
@@ -154,13 +155,19 @@ BEGIN
            (array_agg(o.weight ORDER BY o.n) FILTER (WHERE NOT o.fits))[1],
            coalesce(bool_or(o.fits AND (o.n > most OR o.cut)), false)
            OR EXISTS (SELECT FROM found f WHERE f.place = 51),
-           coalesce((array_agg(coalesce(o.share, '') ORDER BY o.n DESC) FILTER (WHERE o.fits AND o.n <= most AND only_id IS NULL))[1],
+           coalesce((array_agg(coalesce(CASE WHEN o.rank > 0 THEN u.seen_to END, o.share, '') ORDER BY o.n DESC)
+                     FILTER (WHERE o.fits AND o.n <= most AND only_id IS NULL))[1],
                     (SELECT s.share FROM seen s
                      WHERE s.place = 50 AND EXISTS (
                          SELECT FROM found f WHERE f.place = 51 AND f.code = s.code AND f.priority = s.priority)
                      ORDER BY s.priority, s.code LIMIT 1), q.turn)
     INTO ids, weights, refused, more, turn
-    FROM (SELECT o.*, (o.together <= room) IS NOT FALSE AS fits FROM ordered o) AS o;
+    FROM (SELECT o.*, (o.together <= room) IS NOT FALSE AS fits FROM ordered o) AS o
+    CROSS JOIN (SELECT (
+        SELECT s.share FROM seen s
+        WHERE s.place = 50 AND EXISTS (
+            SELECT FROM found f WHERE f.place = 51 AND f.part = 1 AND f.code = s.code AND f.priority = s.priority)
+        ORDER BY s.priority, s.code LIMIT 1) AS seen_to) AS u;
 END
 $$;
 
