@@ -217,6 +217,27 @@ def test_rule_20_a_dropped_generator_is_closed_at_the_end_and_not_by_the_collect
     life.check_replays()
 
 
+@workflow
+async def generating_often(rounds: int) -> list[int]:
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    left = numbers()
+    total = await anext(left)
+    for _ in range(rounds):
+        async for number in numbers():
+            total += number
+    await receive("go")
+    return [total, await anext(left)]
+
+
+def test_rule_20_generators_that_have_ended_are_not_kept_for_the_end() -> None:
+    life = Life(generating_often, [1000])
+    assert len(life.loop.generators) < 5
+    assert life.signal("go").outcome == "[3001,2]"
+
+
 def test_rule_20_finished_and_evicted_processes_are_freed_without_the_collector() -> None:
     gc.collect()
     gc.disable()

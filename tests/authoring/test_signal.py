@@ -129,6 +129,38 @@ def test_no_time_at_all_takes_only_what_is_there() -> None:
 
 
 @workflow
+async def polling(rounds: int, cancelling: bool) -> str:
+    for _ in range(rounds):
+        try:
+            if cancelling:
+                await asyncio.wait_for(receive("stop", str), 60)
+            else:
+                await receive("stop", str, timeout=60)
+        except TimeoutError:
+            continue
+    return await receive("stop", str)
+
+
+@pytest.mark.parametrize("cancelling", [False, True], ids=["expired", "cancelled"])
+@pytest.mark.parametrize("other", [False, True], ids=["alone", "beside another"])
+def test_a_receiver_that_waits_no_more_is_forgotten(cancelling: bool, other: bool) -> None:
+    @workflow
+    async def waiting() -> str:
+        beside = [asyncio.create_task(receive("stop", str))] if other else []
+        await asyncio.sleep(0)
+        return "".join([await polling.function(500, cancelling), *[await one for one in beside]])
+
+    life = Life(waiting)
+    box = life.loop.mailbox("stop")
+    for _ in range(500):
+        life.fire()
+        assert len(box.receivers) == 1 + other
+    life.signal("stop", "a")
+    assert (life.signal("stop", "b") if other else life.seen[-1]).outcome == ('"ba"' if other else '"a"')
+    assert not box.receivers
+
+
+@workflow
 async def naming_badly() -> None:
     await receive("")
 

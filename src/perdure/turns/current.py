@@ -7,7 +7,7 @@ import gc
 import sys
 from asyncio import AbstractEventLoop, _get_running_loop, _set_running_loop
 from asyncio.tasks import _enter_task, _leave_task
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,15 @@ def _generator_begun(generator: Any) -> None:
     """Keep the generator, so that neither its end nor its clean-up depends on the collector."""
     loop = current_turn()
     if loop is not None:
-        loop.generators.append(generator)
+        begun = loop.generators
+        if not len(begun) & (len(begun) - 1):  # at each power of two: a long process begins any number of them
+            begun[:] = unfinished(begun)
+        begun.append(generator)
+
+
+def unfinished(generators: Iterable[Any]) -> list[Any]:
+    """Those of these asynchronous generators that have not ended, in their order."""
+    return [generator for generator in generators if generator.ag_frame is not None]
 
 
 def _generator_dropped(generator: Any) -> None:

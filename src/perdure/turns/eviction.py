@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.kernel.names import id_text
 from perdure.logs import logger
 from perdure.turns import saga
+from perdure.turns.current import unfinished
 from perdure.turns.interrupt import pressed
 from perdure.turns.renewal import renewal_in
 
@@ -36,7 +37,7 @@ def wind_up(loop: TurnLoop) -> bool:
                 task.cancel()
             return True
     if loop.generators:
-        generators = [generator for generator in loop.generators if generator.ag_frame is not None]
+        generators = unfinished(loop.generators)
         loop.generators.clear()
         if generators:
             loop.make_task(_close_all(loop, generators), ".end").asked_to_end = True

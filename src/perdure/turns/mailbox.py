@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
@@ -180,6 +181,9 @@ class Mailbox:
                 if not self._hand_over(letter):
                     self.letters.appendleft(letter)
                     self.size += len(letter[0])
+            else:
+                with suppress(ValueError):  # its time was over, or a letter passed it by
+                    self.receivers.remove(receiver)
             raise
         finally:
             if look:
@@ -197,6 +201,7 @@ class Mailbox:
 
     def _expire(self, receiver: asyncio.Future[Letter], timeout: float | None) -> None:
         if not receiver.done():
+            self.receivers.remove(receiver)
             receiver.set_exception(TimeoutError(f"no signal {self.name!r} came within {timeout:g} s"))
 
 
