@@ -31,6 +31,7 @@ from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, WorkflowMisuse
 from perdure.turns.sandbox import static_check
 from tests.authoring.life import BIRTH, Life
+from tests.source import PYTHONPATH
 
 ATTEMPTS: dict[str, Callable[[], Any]] = {
     "open": lambda: open("/etc/hostname"),  # noqa: SIM115
@@ -61,6 +62,33 @@ async def reaching_out(name: str) -> str:
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_io_in_workflow_code_is_refused_at_once_and_told_to_belong_in_a_step(name: str) -> None:
     assert "belongs in a step" in str(Life(reaching_out, [name]).seen[0].outcome)
+
+
+PROGRAM = """
+from tests.authoring.life import Life
+from tests.authoring.test_wall import reaching_out
+
+print(Life(reaching_out, ["open"]).seen[0].outcome)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-c", "import program"], ["-m", "pdb", "-c", "continue", "-c", "quit", "program.py"]],
+    ids=["imported", "debugged"],
+)
+def test_io_is_refused_also_in_a_program_that_is_imported_or_debugged(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([PYTHONPATH, str(tmp_path)])}
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert "belongs in a step" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("name", ["open", "listdir", "socket", "sqlite3", "sleep", "thread", "uuid1"])

@@ -46,6 +46,9 @@ READERS = frozenset(
 )  # fmt: skip
 """Modules that may use files in a turn: imports, stack traces, logging, time zones and debuggers."""
 
+_BENEATH = "perdure.turns.loop"
+"""The module that calls all code of a turn. What has called this module is the program, and not the turn."""
+
 
 def watch() -> None:
     """Refuse these events in every turn from now on; an audit hook cannot be removed."""
@@ -62,11 +65,23 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
 
 def _reading(args: tuple[Any, ...]) -> bool:
     """Whether a module that may read files is at work; ZoneInfo opens its file in C and is recognised by the path."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_globals.get("__name__") or ""
-        if name.partition(".")[0] in READERS:
-            return True
-        frame = frame.f_back
+    if called_by(READERS):
+        return True
     zones = getattr(sys.modules.get("zoneinfo"), "TZPATH", ())
     return bool(zones) and str(args[:1])[2:].startswith(tuple(zones))
+
+
+def called_by(modules: frozenset[str]) -> bool:
+    """Whether the code of this turn was called by one of these modules: by it in the turn, not the turn by it.
+
+    A program that is run by a debugger or imported by another one has such modules beneath each of its turns.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__") or ""
+        if name == _BENEATH:
+            return False
+        if name.partition(".")[0] in modules:
+            return True
+        frame = frame.f_back
+    return False
