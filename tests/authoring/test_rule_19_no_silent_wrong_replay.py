@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import random as chance
 import secrets
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from perdure.authoring.step import step
-from perdure.authoring.workflow import workflow
+from perdure.authoring.workflow import random_source, workflow
 from perdure.errors import DefinitionError, HistoryMisfit
 from perdure.kernel.message import MessageType
 from tests.authoring.life import BIRTH, Life, deliver, lived
@@ -240,6 +241,64 @@ def test_rule_19_outside_of_a_turn_the_clock_and_chance_are_the_machines() -> No
     assert abs(time.time() * 1e9 - time.time_ns()) < 1e9
     assert time.monotonic() < BIRTH / 1e6
     assert ids.uuid4() != ids.uuid4()
+
+
+class Sampling(logging.Filter):
+    """Lets every second record through, by chance, and draws in each other way that there is."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.id = f"{ids.uuid4()} {secrets.token_hex(8)} {chance.Random().random()}"
+        return chance.random() < 0.5 or os.urandom(1) < b"\x80"
+
+
+class Drawing:
+    """A value whose text has a number of its own."""
+
+    def __str__(self) -> str:
+        return str(chance.random())
+
+
+@workflow
+async def drawing_beside() -> list[Any]:
+    logging.getLogger("lottery").warning("drawn")
+    print(Drawing())
+    await charge("A", 1)
+    logging.getLogger("lottery").warning("charged")
+    return [random_source().random(), str(ids.uuid4()), chance.randint(1, 10**9)]
+
+
+def test_rule_19_what_logging_and_printing_draw_is_not_drawn_from_the_process() -> None:
+    plain = Life(drawing_beside)
+    log, sampling = logging.getLogger("lottery"), Sampling()
+    log.addFilter(sampling)
+    try:
+        life = Life(drawing_beside)
+        assert life.finish_step("charge").outcome == plain.finish_step("charge").outcome
+        life.check_replays()
+    finally:
+        log.removeFilter(sampling)
+
+
+def test_rule_19_what_a_module_draws_as_it_is_imported_is_not_drawn_from_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_module.py").write_text("import random, uuid\nID = uuid.uuid4()\nNUMBER = random.random()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    @workflow
+    async def importing() -> list[float]:
+        import late_module  # type: ignore[import-not-found]
+
+        await charge("A", 1)
+        return [random_source().random(), late_module.NUMBER * 0]
+
+    try:
+        life = Life(importing)
+        assert "late_module" in sys.modules
+        life.finish_step("charge")
+        life.check_replays()
+    finally:
+        sys.modules.pop("late_module", None)
 
 
 async def stamp() -> str:

@@ -300,3 +300,7 @@ class AskingLoop(BareLoop):
             part = "" if self.root is None else self.root.branch
             self._chance = Random(self.seed + part.encode())
         return self._chance
+
+    @chance.setter
+    def chance(self, source: Random) -> None:
+        self._chance = source

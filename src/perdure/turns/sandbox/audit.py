@@ -38,12 +38,18 @@ _EVENTS = {
 REFUSED = frozenset(f"{room}.{name}".lstrip(".") for room, names in _EVENTS.items() for name in names.split())
 """The audit events that no turn may cause."""
 
-READERS = frozenset(
-    {
-        "_frozen_importlib", "_frozen_importlib_external", "bdb", "coverage", "importlib", "linecache", "logging",
-        "pdb", "tokenize", "traceback", "warnings", "zipimport", "zoneinfo",
-    }
-)  # fmt: skip
+IMPORTERS = frozenset({"_frozen_importlib", "_frozen_importlib_external", "importlib", "zipimport"})
+READERS = IMPORTERS | {
+    "bdb",
+    "coverage",
+    "linecache",
+    "logging",
+    "pdb",
+    "tokenize",
+    "traceback",
+    "warnings",
+    "zoneinfo",
+}
 """Modules that may use files in a turn: imports, stack traces, logging, time zones and debuggers."""
 
 _BENEATH = "perdure.turns.loop"

@@ -163,8 +163,8 @@ _MACHINE_IDS = ("uuid1", "uuid6", "uuid7")
 def _gate_chance() -> None:
     for name in _CHANCE:
         _gate(random, name, _from_the_seed(name))
-    _gate(os, "urandom", lambda loop, size: loop.chance.randbytes(size))
-    _gate(os, "getrandom", lambda loop, size, flags=0: loop.chance.randbytes(size))
+    _gate(os, "urandom", lambda loop, size: _source(loop).randbytes(size))
+    _gate(os, "getrandom", lambda loop, size, flags=0: _source(loop).randbytes(size))
     random._urandom = vars(os)["urandom"]  # type: ignore[attr-defined]  # what SystemRandom and secrets use
     for name in _MACHINE_IDS:
         _gate(uuid, name, _refusal(f"uuid.{name}() differs at every replay. Use perdure.new_uuid() or uuid.uuid4()."))
@@ -173,14 +173,36 @@ def _gate_chance() -> None:
     def seeded(self: random.Random, a: Any = None, version: int = 2) -> None:
         loop = current_turn()
         if a is None and loop is not None:  # Random() in a turn
-            a = loop.chance.getrandbits(256)
+            a = _source(loop).getrandbits(256)
         seed(self, a, version)
 
     random.Random.seed = seeded  # type: ignore[method-assign]
 
 
 def _from_the_seed(name: str) -> Replacement:
-    return lambda loop, *args, **kwargs: getattr(loop.chance, name)(*args, **kwargs)
+    return lambda loop, *args, **kwargs: getattr(_source(loop), name)(*args, **kwargs)
+
+
+def _source(loop: AskingLoop) -> random.Random:
+    """The source of the process; another one for a module that is being imported, which no replay imports again."""
+    return _fresh_source() if audit.called_by(audit.IMPORTERS) else loop.chance
+
+
+_machine_bytes: Callable[[int], bytes] = vars(os)["urandom"]
+
+
+def _fresh_source() -> random.Random:
+    """A source that has nothing to do with any process."""
+    return random.Random(_machine_bytes(32))  # as in a turn Random() is of the process
+
+
+def _unrepeated(loop: AskingLoop, function: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Call what a replay does not call again: what it draws is not missing from the source of the process."""
+    source, loop.chance = loop.chance, _fresh_source()
+    try:
+        function(*args, **kwargs)
+    finally:
+        loop.chance = source
 
 
 def _refusal(text: str) -> Replacement:
@@ -253,16 +275,20 @@ def _say_nothing_twice() -> None:
     plain = print
 
     def answer(loop: AskingLoop, *args: Any, file: Any = None, **kwargs: Any) -> None:
-        if file not in (None, sys.stdout, sys.stderr) or not _has_said(loop):
+        if file not in (None, sys.stdout, sys.stderr):
             plain(*args, file=file, **kwargs)
+        elif not _has_said(loop):
+            _unrepeated(loop, plain, *args, file=file, **kwargs)
 
     _gate(builtins, "print", answer)
     handle = logging.Logger.handle
 
     def handle_once(self: logging.Logger, record: logging.LogRecord) -> None:
         loop = current_turn()
-        if loop is None or not _has_said(loop) or record.name.startswith("perdure."):
+        if loop is None:
             handle(self, record)
+        elif not _has_said(loop) or record.name.startswith("perdure."):
+            _unrepeated(loop, handle, self, record)
 
     logging.Logger.handle = handle_once  # type: ignore[method-assign]
 
