@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from perdure import clock
 from perdure.authoring.step import step
-from perdure.authoring.workflow import random_source, workflow
+from perdure.authoring.workflow import new_uuid, random_source, workflow
 from perdure.errors import DefinitionError, HistoryMisfit
 from perdure.kernel.message import MessageType
 from tests.authoring.life import BIRTH, Life, deliver, lived
@@ -299,6 +300,24 @@ def test_rule_19_what_a_module_draws_as_it_is_imported_is_not_drawn_from_the_pro
         life.check_replays()
     finally:
         sys.modules.pop("late_module", None)
+
+
+@workflow
+async def ending_with_an_id() -> None:
+    try:
+        await charge("A", 1)
+    finally:
+        new_uuid()
+
+
+def test_rule_19_an_id_that_an_evicted_process_makes_is_drawn_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[int]] = []
+    for _ in range(2):
+        monkeypatch.setattr(clock, "_chance", [])
+        life = Life(ending_with_an_id)
+        life.loop.evict()
+        drawn.append(clock._chance)
+    assert drawn[0] and drawn[0] != drawn[1]
 
 
 async def stamp() -> str:
