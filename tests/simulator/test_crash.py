@@ -111,8 +111,8 @@ def test_a_point_is_written_as_it_is_read_and_told_in_the_timeline() -> None:
     ("defect", "plot", "every"),
     [
         ("what an ended worker held is not freed", "purchase", "11"),
-        ("every attempt of a step has a key of its own", "purchase", "3"),
-        pytest.param("children are started anew when another worker goes on", "voyage", "3", marks=pytest.mark.long),
+        ("every attempt of a step has a key of its own", "purchase", "2"),
+        pytest.param("children are started anew when another worker goes on", "voyage", "1", marks=pytest.mark.long),
     ],
 )
 def test_a_broken_engine_that_seems_sound_without_a_crash_is_noticed(
