@@ -51,6 +51,26 @@ def test_a_workflow_called_in_a_workflow_is_a_part_of_it() -> None:
     assert life.finish_step("charge").outcome == '"A-17:100"'
 
 
+@workflow
+async def naming() -> list[Any]:
+    async with asyncio.TaskGroup() as group:
+        by_group = group.create_task(charge("A"), name="A")  # type: ignore[arg-type]
+    tasks = [asyncio.create_task(charge(name), name=name) for name in ("B", "C")]  # type: ignore[arg-type,var-annotated]
+    unnamed: Any = charge("D")
+    done, _ = await asyncio.wait([by_group, *tasks, unnamed])
+    unnamed_was, counted = unnamed.get_name(), (unnamed.cancelling(), unnamed.uncancel())
+    unnamed.set_name(7)
+    return [{one.get_name(): one.result() for one in done}, unnamed_was, *counted]
+
+
+def test_a_step_that_is_made_a_task_has_its_name() -> None:
+    life = Life(naming)
+    while life.loop.open:
+        life.turn(*[life.answer(ask) for ask in life.loop.open.values()])
+    assert life.seen[-1].outcome == '[{"A":"A:100","B":"B:100","C":"C:100","7":"D:100"},"charge:4",0,0]'
+    life.check_replays()
+
+
 def test_a_step_is_known_by_its_function_and_settings() -> None:
     assert (charge.name, charge.is_async, charge.timeout, charge.retry) == ("charge", True, 3600.0, Retry())
     assert (mail.name, mail.is_async, mail.timeout, mail.retry.attempts) == ("the shop's mail", False, 30.0, 5)

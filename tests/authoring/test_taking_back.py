@@ -126,3 +126,33 @@ def test_a_cancel_takes_back_thousands_of_steps_in_their_order() -> None:
     seen = life.fire()
     assert seen.dropped == [("work", f"{number}") for number in range(1, 3001)]
     assert seen.outcome == "3001"
+
+
+@workflow
+async def timing_a_step() -> list[Any]:
+    heard: list[str] = []
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(1):
+            await work()
+    except TimeoutError:
+        heard.append("too late")
+
+    def end() -> None:
+        heard.append("first")
+        second.cancel()
+
+    first = loop.call_later(1, end)
+    second: asyncio.TimerHandle = loop.call_later(1, heard.append, "second")
+    await asyncio.sleep(1)
+    second.cancel()
+    return [*heard, first.cancelled(), second.cancelled()]
+
+
+def test_a_timer_that_fires_in_the_turn_in_which_it_is_cancelled_calls_nothing() -> None:
+    life = Life(timing_a_step)
+    life.turn(life.answer(life.ask("work")), ("timer", "1"), after=1)
+    assert not life.loop.troubles
+    seen = life.turn(*[("timer", place) for _, place in life.loop.due_timers(1 << 62)], after=1)
+    assert seen.outcome == '["first",true,true]'
+    life.check_replays()

@@ -148,12 +148,14 @@ class Asker(Protocol):
 class Ask(asyncio.Future[R]):
     """One call of a step inside a turn. It may be awaited, or passed un-awaited as an argument of another step.
 
+    It has the face of a task: :meth:`create_task` of the loop answers it as it is.
+
     ``place`` and ``name`` say which call it is, together they are its ``slot``. ``raw`` is the payload of the arguments
     and ``digest`` its short name.
     ``raw`` is empty while a promise among the arguments is unresolved: the step is asked for once all are resolved.
     """
 
-    __slots__ = ("args", "digest", "kwargs", "name", "number", "place", "raw", "slot", "step")
+    __slots__ = ("args", "digest", "kwargs", "name", "number", "place", "raw", "slot", "step", "title")
 
     number: int
     place: str
@@ -164,6 +166,7 @@ class Ask(asyncio.Future[R]):
     digest: bytes
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
+    title: str
 
     @property
     def asked(self) -> Askable:
@@ -182,6 +185,22 @@ class Ask(asyncio.Future[R]):
 
     def __hash__(self) -> int:
         return self.number
+
+    def get_name(self) -> str:
+        """The name that it was given as a task; without one, the step's name and the place of the call."""
+        return getattr(self, "title", f"{self.name}:{self.place}")
+
+    def set_name(self, value: object) -> None:
+        """Name it, as a task is named."""
+        self.title = str(value)
+
+    def cancelling(self) -> int:
+        """How many requests to cancel are pending: none, for each is carried out at once."""
+        return 0
+
+    def uncancel(self) -> int:
+        """How many requests to cancel are left when one is taken back: none."""
+        return 0
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Take the ask back: the step is not started, or is cancelled if it runs. A child is asked to end first."""

@@ -19,7 +19,7 @@ from perdure.errors import WorkflowMisuse
 from perdure.limits import TURN_CALLS
 from perdure.turns.ask import Ask
 from perdure.turns.interrupt import pressed
-from perdure.turns.timer import Timer, Timers
+from perdure.turns.timer import ScheduledCall, Timer, Timers
 
 OUTSIDE = (
     "add_reader", "add_signal_handler", "add_writer", "call_soon_threadsafe", "close", "connect_accepted_socket",
@@ -107,29 +107,11 @@ _NEVER = 1 << 62
 """The due time of an infinite delay, in microseconds: in 146,000 years."""
 
 
-class ScheduledCall(list[Any]):
-    """Something to be called in this turn: callback, arguments, context. Like :class:`asyncio.Handle`."""
-
-    __slots__ = ()
-
-    def cancel(self) -> None:
-        """Prevent the call."""
-        self[:] = [_nothing, (), Context()]
-
-    def cancelled(self) -> bool:
-        """Whether it was cancelled."""
-        return self[0] is _nothing
-
-
 def _microseconds(seconds: float) -> int:
     """Seconds as microseconds; for ever, as with every event loop, if they are infinite. Raises ValueError for NaN."""
     if seconds != seconds:
         raise ValueError("a delay is NaN (not a number). Give seconds, or math.inf for ever.")
     return _NEVER if seconds == inf else round(seconds * 1_000_000)
-
-
-def _nothing() -> None:
-    return None
 
 
 class BareLoop(SandboxLoop):
@@ -269,6 +251,8 @@ class BareLoop(SandboxLoop):
     ) -> asyncio.Future[Any]:
         """A task with a branch of its own: the n-th that its creator has made. A step is its own task."""
         if isinstance(coro, Ask):
+            if name is not None:
+                coro.set_name(name)
             return coro
         if self.dead:
             coro.close()

@@ -176,8 +176,7 @@ class TurnLoop(AskingLoop):
         timer = self.timers.fire(place)
         if timer is None:
             raise HistoryMisfit(f"a timer at place {place}", f"set {_listed('timer', self.timers.open)}")
-        self.ready.append((timer.callback, timer.args, timer.context))
-        timer.callback = None
+        self.ready.append(timer.fire())
 
     def message(self, type: MessageType, name: str, payload: bytes, number: int = 0, *, recorded: bool = True) -> None:
         """Deliver a message: a signal or a call goes to its mailbox, a cancel to what the workflow awaits.

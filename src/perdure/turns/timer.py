@@ -1,4 +1,7 @@
-"""A timer: something to be called at a later instant of the store's clock; its firing is an event."""
+"""A timer: something to be called at a later instant of the store's clock; its firing is an event.
+
+Once it has fired it is a scheduled call: something to be called in this turn.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,28 @@ from typing import Any
 _SPARE = 64
 
 
+class ScheduledCall(list[Any]):
+    """Something to be called in this turn: callback, arguments, context. Like :class:`asyncio.Handle`."""
+
+    __slots__ = ()
+
+    def cancel(self) -> None:
+        """Prevent the call."""
+        self[:] = [_nothing, (), Context()]
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self[0] is _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
 class Timer:
     """One timer, with the face of :class:`asyncio.TimerHandle`; ``due`` is microseconds since 1970."""
 
-    __slots__ = ("args", "callback", "context", "due", "number", "place", "timers")
+    __slots__ = ("args", "call", "callback", "context", "due", "number", "place", "timers")
 
     def __init__(
         self,
@@ -32,6 +53,7 @@ class Timer:
         self.callback: Callable[..., Any] | None = callback
         self.args = args
         self.context = context
+        self.call: ScheduledCall | None = None
 
     def __lt__(self, other: Timer) -> bool:
         return (self.due, self.number) < (other.due, other.number)
@@ -44,12 +66,21 @@ class Timer:
         """Whether it will not fire any more."""
         return self.callback is None
 
+    def fire(self) -> ScheduledCall:
+        """What is to be called now: to cancel the timer still prevents it."""
+        self.call = call = ScheduledCall((self.callback, self.args, self.context))
+        self.callback = None
+        return call
+
     def cancel(self) -> None:
-        """Prevent it from firing."""
+        """Prevent it from firing, or the call if it has fired in this turn."""
         if self.callback is not None:
             self.callback = None
             self.args = ()
             self.timers.forget(self.place)
+        elif self.call is not None:
+            self.call.cancel()
+            self.call = None
 
 
 class Timers:
