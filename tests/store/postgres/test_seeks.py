@@ -8,7 +8,9 @@ import pytest
 from msgspec import json
 
 from perdure.kernel.event import EventType
+from perdure.kernel.stream import EventStream
 from perdure.testing.conformance import Trial
+from perdure.testing.conformance.trial import finished, going_on
 from tests.store.ground_postgres import PostgresGround
 
 EVENTS = """
@@ -33,6 +35,17 @@ ANSWERED = """
 """
 FIND = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.history($1, 1, 0, 100, false, '{38,39}', $2)"
 COUNT = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.backlogs('{}')"
+
+
+UNREAD = """
+    INSERT INTO perdure.stream_record (number, process, at, run, first, last, type)
+    SELECT n, gen_random_uuid(), perdure.now(), 1, 1, 1, 0 FROM generate_series(1000, 21000) AS s(n)
+"""
+WAITING = """
+    INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
+    SELECT gen_random_uuid(), perdure.now(), 1, 1, 1, 0 FROM generate_series(1, 20000)
+"""
+REMOVE = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT perdure.remove_ended(ARRAY[$1::uuid], ARRAY[$2::int], 0)"
 
 
 async def pages(ground: PostgresGround, query: str, *given: object) -> tuple[int, int]:
@@ -73,6 +86,24 @@ async def test_rule_8_the_answer_to_a_call_is_found_by_a_seek_in_a_long_history(
         touched, found = await pages(postgres, FIND, UUID(bytes=row.id), names)
         assert (names, found) == (names, rows)
         assert touched < 30 + 10 * len(names), "it read through the answers to other calls"
+
+
+async def test_rule_8_a_removal_finds_what_streams_have_not_had_by_seeks(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    await trial.store.records(EventStream, [EventStream("audit", 1)])
+    worker = await trial.worker()
+
+    async def touched() -> int:
+        row = await trial.done(finished(await trial.done(going_on(await trial.owned(worker), 20))))
+        [told] = json.decode(await postgres.outside.fetchval(REMOVE, UUID(bytes=row.id), row.version))
+        return int(told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"])
+
+    for _ in range(7):  # plans are made while the tables are tiny
+        few = await touched()
+    await postgres.outside.execute(UNREAD)
+    await postgres.outside.execute(WAITING)
+    assert await touched() < few + 100, "it read through what streams have not had of others"
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.clock import SECOND
 from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Start
-from perdure.kernel.stream import BEGUN, CREATED, EventStream
+from perdure.kernel.stream import BEGUN, CREATED, UNFILLED, EventStream
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.streaming import log, stream, types
 from perdure.testing.conformance.trial import finished, going_on
@@ -152,6 +152,47 @@ async def test_a_start_whose_key_is_kept_was_never_created(trial: Trial, postgre
     await trial.store.start([Start(trial.process(key="A-17"))])
     assert await log(trial) == []
     assert await postgres.outside.fetchval("SELECT count(*) FROM perdure.stream_gone") == 0
+
+
+async def test_a_second_stream_that_begins_with_what_is_stored_waits_for_removals_that_have_not_seen_it(
+    trial: Trial, postgres: PostgresGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.store.postgres.connection.CLASH_RETRIES", 1)
+    await trial.done(going_on(await trial.owned(await trial.worker())))
+    await stream(trial)
+    removing = await asyncpg.connect(postgres.url)
+    try:
+        async with removing.transaction():
+            await removing.execute("DELETE FROM perdure.event")  # its trigger keeps what the streams of now may want
+            with pytest.raises(StoreUnavailable):
+                await trial.store.records(EventStream, [EventStream("late", 1, position=UNFILLED)])
+    finally:
+        await removing.close()
+    assert [row.name for row in await trial.store.records(EventStream)] == ["audit"]
+
+
+KEPT = "SELECT (SELECT count(*) FROM perdure.stream_kept), (SELECT count(g.input) FROM perdure.stream_gone g)"
+
+
+async def test_what_every_stream_has_had_is_removed_and_nothing_of_it_is_kept(
+    trial: Trial, postgres: PostgresGround
+) -> None:
+    made = await stream(trial)
+    worker = await trial.worker()
+    row, _ = await trial.owned(worker), await trial.started()
+    await trial.done(finished(await trial.done(going_on(row, 3))))
+    upto = next(one.position for one in await log(trial) if one.event.number == 2)
+    await trial.store.records(EventStream, [made.next(position=upto)])
+    await trial.started()
+    await trial.time.advance(1)
+    assert (await trial.store.prune(0, 3600 * SECOND, 10)).processes == 1
+    kept, inputs = await postgres.outside.fetchrow(KEPT)
+    assert (kept, inputs) == (4, 0), "a row of the log stands for the events of a commit; one was not had whole"
+    other = await trial.done(finished(await trial.done(going_on(await trial.owned(worker)))))
+    await trial.store.records(EventStream, [made.next().next(position=(await log(trial))[-1].position)])
+    await trial.time.advance(1)
+    assert (await trial.store.prune(0, 3600 * SECOND, 10)).processes == 1
+    assert tuple(await postgres.outside.fetchrow(KEPT)) == (0, 0), f"{other.id.hex()} was delivered"
 
 
 async def _row(trial: Trial) -> EventStream:

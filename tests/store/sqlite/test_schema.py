@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from perdure.errors import InvalidUrl, StoreError, StoreTooNew, StoreTooOld
+from perdure.kernel.stream import EventStream
 from perdure.store.sqlite import schema
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.store import SqliteStore
@@ -188,6 +190,30 @@ async def test_an_older_database_is_brought_up_by_the_missing_migrations_alone(
     await later.close()
     assert "later" in _tables(file)
     assert _pragma(file, "user_version") == len(newer)
+
+
+async def test_an_older_database_with_streams_gets_the_triggers_that_this_perdure_wants(
+    store: SqliteStore, file: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.records(EventStream, [EventStream("audit", 1)])
+    await store.close()
+    wanted = _sql(file)
+    _run(file, "DROP TRIGGER stream_keep")
+    _run(file, "CREATE TRIGGER stream_keep AFTER DELETE ON event BEGIN SELECT 1; END")
+    monkeypatch.setattr(schema, "migrations", lambda: (*_MIGRATIONS, "SELECT 1;", "SELECT 1;"))
+    again = SqliteStore(url)
+    await again.open()
+    await again.close()
+    assert _sql(file) == wanted
+    assert _pragma(file, "user_version") == len(_MIGRATIONS) + 2
+
+
+_MIGRATIONS = schema.migrations()
+
+
+def _sql(file: Path) -> list[object]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name").fetchall()
 
 
 async def test_a_database_of_another_program_is_refused_and_left_alone(file: Path, url: str) -> None:

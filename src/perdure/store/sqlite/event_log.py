@@ -77,6 +77,15 @@ def write(transaction: Transaction, changes: Sequence[EventStream]) -> None:
         connection.run(f"trim_{table}")
 
 
+def renew_triggers(connection: Connection) -> None:
+    """Make the triggers of a database anew after its migration, if it has streams: as this Perdure wants them."""
+    _, triggers = connection.one("count_eventstreams")
+    if triggers:
+        for name in TRIGGERS:
+            connection.define(f"drop_{name}")
+            connection.define(name)
+
+
 def _array(values: Sequence[Any] | None) -> str | None:
     return None if values is None else json.encode(list(values)).decode()
 

@@ -14,6 +14,7 @@ from functools import cache
 from perdure.errors import StoreError, StoreTooOld
 from perdure.store.migrate import EMPTY, refuse_too_new, steps
 from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.event_log import renew_triggers
 from perdure.store.sqlite.writer import Writer
 
 APPLICATION_ID = 0x50455244
@@ -88,6 +89,8 @@ def _step(connection: Connection) -> int:
     reached = version + 1 if version else len(migrations())
     # If we die before the COMMIT the number and the tables are rolled back together: the next starter does it all.
     _apply(connection.raw, migrations()[version:reached], reached)
+    if reached == len(migrations()):
+        renew_triggers(connection)
     return reached
 
 

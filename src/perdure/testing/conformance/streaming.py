@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.clock import SECOND
 from perdure.kernel.commit import Removal, Start, Verdict
-from perdure.kernel.event import EventType
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stream import BEGUN, CREATED, LIFECYCLE, REMOVED, EventStream, LoggedEvent
 from perdure.streaming.record import record_of
@@ -197,6 +197,45 @@ class Streaming:
         await trial.store.records(EventStream, [made.next(position=last.position)])
         assert await log(trial, last.position) == []
 
+    async def test_a_fork_is_delivered_after_its_removal_though_its_events_are_old(self, trial: Trial) -> None:
+        await stream(trial)
+        await trial.started()
+        now = await trial.time.now()
+        opened = Event(1, 0, EventType.RUN_OPENED, now, payload=b"{}")
+        process = trial.process(events=3, opened_at=now, created_at=now)
+        await trial.store.start([Start(process, (opened, *_old(now, 2, 3)))])
+        await self._is_told_after_its_removal(trial, process.id)
+
+    async def test_an_imported_process_is_delivered_after_its_removal_though_all_of_it_is_old(
+        self, trial: Trial
+    ) -> None:
+        await stream(trial)
+        await trial.started()
+        now = await trial.time.now()
+        old = now - 3 * DAY
+        process = trial.process(events=2, run=2, opened_at=old, created_at=old, input=b'["tea"]')
+        await trial.store.start([Start(process, _old(now, 1, 2))])
+        await self._is_told_after_its_removal(trial, process.id)
+
+    async def test_a_run_that_keeps_old_events_is_delivered_after_its_removal(self, trial: Trial) -> None:
+        made = await stream(trial)
+        row = await trial.done(going_on(await trial.owned(await trial.worker()), 2))
+        [had] = await trial.store.records(EventStream, [made.next(position=(await log(trial))[-2].position)])
+        now = await trial.time.now()
+        opened = Event(1, 0, EventType.RUN_OPENED, now, payload=b"{}")
+        row = await trial.done(forced(row, run=2, events=(opened, *_old(now, 2, 3))))
+        await self._is_told_after_its_removal(trial, row.id, had.position or 0)
+
+    async def _is_told_after_its_removal(self, trial: Trial, process: bytes, behind: int = 0) -> None:
+        """End and remove the process: all that was told of it is told as before."""
+        await trial.done(finished(await trial.row(process)))
+        before = await log(trial, behind)
+        await trial.time.advance(1)
+        assert (await trial.store.prune(0, DAY, 100)).processes == 1
+        after = await log(trial, behind)
+        assert after[:-1] == before
+        assert (after[-1].process, after[-1].event.type) == (process, REMOVED)
+
     async def test_a_command_that_removes_a_process_is_logged_with_the_removal(self, trial: Trial) -> None:
         await stream(trial)
         row = await trial.started()
@@ -270,6 +309,14 @@ async def stream(trial: Trial) -> EventStream:
     """Make the stream of the suite; the answer is its row."""
     rows = await trial.store.records(EventStream, [AUDIT])
     return next(row for row in rows if row.name == AUDIT.name)
+
+
+def _old(now: int, first: int, last: int) -> tuple[Event, ...]:
+    """Results of steps as they were written three days ago."""
+    return tuple(
+        Event(number, 1, EventType.STEP_COMPLETED, now - 3 * DAY, str(number), "charge", b"1", b"8 bytes!")
+        for number in range(first, last + 1)
+    )
 
 
 async def log(trial: Trial, behind: int = 0) -> list[LoggedEvent]:

@@ -87,12 +87,13 @@ CREATE TRIGGER stream_events AFTER INSERT ON event BEGIN
 END
 
 -- name: stream_keep
--- Events are removed: keep those that a stream may not have had. What is a day older than the oldest record that some
--- stream has not had yet was delivered. A day, since an event has the time of its turn, and not that of its commit.
+-- Events are removed: keep those whose records some stream has not had. Their times say nothing of that: a fork, an import
+-- and a run that is begun again commit events of long ago.
 CREATE TRIGGER stream_keep AFTER DELETE ON event
-WHEN OLD.at >= (
-    SELECT at FROM stream_record WHERE number > (SELECT min(position) FROM event_stream) ORDER BY number LIMIT 1
-) - 86400000000
+WHEN EXISTS (
+    SELECT 1 FROM stream_record WHERE process = OLD.process AND type = 0 AND run = OLD.run AND event = OLD.number
+    AND +number > (SELECT min(position) FROM event_stream)
+)
 BEGIN
     INSERT INTO stream_kept (
         process, run, number, turn, type, at, place, name, payload, digest, message, token, version, until
@@ -103,12 +104,14 @@ BEGIN
 END
 
 -- name: stream_removed
+-- The input stays for the record of the creation, if some stream has not had that.
 CREATE TRIGGER stream_removed AFTER DELETE ON process BEGIN
     INSERT INTO stream_record (process, at, run, event, type) SELECT OLD.id, clock.at, OLD.run, 0, 103 FROM clock;
     INSERT INTO stream_gone (process, kind, key, code, input, until)
-    SELECT OLD.id, OLD.kind, OLD.key, OLD.code, iif(OLD.created_at >= (
-        SELECT at FROM stream_record WHERE number > (SELECT min(position) FROM event_stream) ORDER BY number LIMIT 1
-    ) - 86400000000, OLD.input, NULL), max(number)
+    SELECT OLD.id, OLD.kind, OLD.key, OLD.code, iif(EXISTS (
+        SELECT 1 FROM stream_record WHERE process = OLD.id AND type = 101
+        AND +number > (SELECT min(position) FROM event_stream)
+    ), OLD.input, NULL), max(number)
     FROM stream_record WHERE 1 ON CONFLICT DO NOTHING;
 END
 

@@ -32,38 +32,51 @@ BEGIN
 END
 $$;
 
--- The time of the oldest record that some stream has not had yet, less a day: what is older than that was delivered. A day,
--- since an event has the time of its turn, and not that of its commit. Null if there is no such record. While a stream is being
--- filled, all may be wanted: who fills sees it still.
-CREATE OR REPLACE FUNCTION perdure.stream_floor() RETURNS timestamptz LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN EXISTS (SELECT FROM perdure.event_stream s WHERE s.position = -4611686018427387904)
-           THEN TIMESTAMP WITH TIME ZONE '-infinity'
-           ELSE least(
-        (SELECT r.at FROM perdure.stream_record r WHERE r.number > (SELECT min(s.position) FROM perdure.event_stream s)
-         ORDER BY r.number LIMIT 1),
-        (SELECT i.at FROM perdure.stream_inlet i ORDER BY i.number LIMIT 1)) - interval '1 day' END
-$$;
-
--- Events are removed: keep those that a stream may not have had.
-CREATE OR REPLACE FUNCTION perdure.stream_keep() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Events are removed: keep those whose records some stream has not had. Their times say nothing of that: a fork, an import
+-- and a run that is begun again commit events of long ago. Of a run the log has what came last, so a record that was not
+-- had and begins before an event is that of the event, or of an earlier one. While a stream is being filled, all may be
+-- wanted: who fills sees it still. OFFSET 0: each look is a seek, and no table of all that was not had is made.
+CREATE OR REPLACE FUNCTION perdure.stream_keep() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    floor timestamptz := perdure.stream_floor();
+    had bigint := (SELECT min(s.position) FROM perdure.event_stream s);
 BEGIN
+    IF had <> -4611686018427387904 AND NOT EXISTS (
+        SELECT FROM (SELECT DISTINCT o.process, o.run FROM removed o) AS d
+        WHERE EXISTS (SELECT FROM perdure.stream_record r
+                      WHERE r.process = d.process AND r.type = 0 AND r.run = d.run AND (r.number > had) IS TRUE OFFSET 0)
+           OR EXISTS (SELECT FROM perdure.stream_inlet i
+                      WHERE i.process = d.process AND i.type = 0 AND i.run = d.run OFFSET 0)
+    ) THEN  -- most often: one look for each run, and none for each event
+        RETURN NULL;
+    END IF;
     INSERT INTO perdure.stream_kept
         (process, at, run, number, turn, token, version, message, type, place, name, digest, payload)
     SELECT o.process, o.at, o.run, o.number, o.turn, o.token, o.version, o.message, o.type, o.place, o.name, o.digest, o.payload
-    FROM removed o WHERE o.at >= floor
+    FROM removed o
+    WHERE had = -4611686018427387904
+       OR EXISTS (SELECT FROM perdure.stream_record r
+                  WHERE r.process = o.process AND r.type = 0 AND r.run = o.run AND r.first <= o.number
+                    AND (r.number > had) IS TRUE OFFSET 0)
+       OR EXISTS (SELECT FROM perdure.stream_inlet i
+                  WHERE i.process = o.process AND i.type = 0 AND i.run = o.run AND i.first <= o.number OFFSET 0)
     ON CONFLICT DO NOTHING;
     RETURN NULL;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION perdure.stream_removed() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- The input stays for the record of the creation, if some stream has not had that.
+CREATE OR REPLACE FUNCTION perdure.stream_removed() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    floor timestamptz := perdure.stream_floor();
+    had bigint := (SELECT min(s.position) FROM perdure.event_stream s);
 BEGIN
     INSERT INTO perdure.stream_gone (process, kind, key, code, input)
-    SELECT o.id, o.kind, o.key, o.code, CASE WHEN o.created_at >= floor THEN o.input END FROM removed o
+    SELECT o.id, o.kind, o.key, o.code, CASE WHEN had = -4611686018427387904
+           OR EXISTS (SELECT FROM perdure.stream_record r
+                      WHERE r.process = o.id AND r.type = 101 AND (r.number > had) IS TRUE OFFSET 0)
+           OR EXISTS (SELECT FROM perdure.stream_inlet i WHERE i.process = o.id AND i.type = 101 OFFSET 0) THEN o.input END
+    FROM removed o
     ON CONFLICT DO NOTHING;
     INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
     SELECT o.id, perdure.now(), o.run, 0, 0, 103 FROM removed o ORDER BY o.id;
@@ -205,6 +218,9 @@ BEGIN
         END IF;
         IF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.version = 1) THEN
             PERFORM perdure.open_inlet();
+            IF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.position = -4611686018427387904) THEN
+                LOCK TABLE perdure.event IN SHARE ROW EXCLUSIVE MODE;  -- removals that do not see it are over by then
+            END IF;
             SELECT o.reached INTO reached FROM perdure.order_stream(2147483647) AS o;
         END IF;
         DELETE FROM perdure.event_stream k USING unnest(changes) AS c
