@@ -85,6 +85,11 @@ class Place(NamedTuple):
     zip: int
 
 
+@dataclasses.dataclass
+class Taken:
+    at: datetime
+
+
 class Model(pydantic.BaseModel):
     at: datetime
     amount: Decimal = Decimal("2.50")

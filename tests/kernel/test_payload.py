@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,35 @@ from hypothesis import strategies as st
 
 from perdure.errors import InvalidInput, PayloadError
 from perdure.kernel.payload import decode, digest, encode
-from tests.kernel.classes import Cart, Colour, Line, Model, One, Other, Pair, Place, Point, Root, Size, Tagged, Word
+from tests.kernel.classes import (
+    Cart,
+    Colour,
+    Line,
+    Model,
+    One,
+    Other,
+    Pair,
+    Place,
+    Point,
+    Root,
+    Size,
+    Tagged,
+    Taken,
+    Word,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+BERLIN = ZoneInfo("Europe/Berlin")
+"""Its clocks go back from three to two on 25 October 2026, and forward from two to three on 29 March."""
+HALVES = [
+    (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), "2026-10-25T02:30:00+02:00"),
+    (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1), "2026-10-25T02:30:00+01:00"),
+    (datetime(2026, 10, 25, 3, 30, tzinfo=BERLIN), "2026-10-25T03:30:00+01:00"),
+    (datetime(2026, 10, 25, 3, 30, tzinfo=BERLIN, fold=1), "2026-10-25T03:30:00+01:00"),
+    (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN), "2026-03-29T02:30:00+01:00"),
+    (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN, fold=1), "2026-03-29T02:30:00+02:00"),
+]
 
 TYPED: list[tuple[object, Any]] = [
     (None, None),
@@ -61,6 +88,22 @@ TYPED: list[tuple[object, Any]] = [
     ([Model(at=NOW)], list[Model]),
     (Root([1, 2]), Root),
 ]
+
+
+@pytest.mark.parametrize(("value", "text"), HALVES, ids=lambda part: f"{part} {getattr(part, 'fold', '')}")
+def test_a_time_in_a_zone_comes_back_with_its_offset_at_every_hour(value: datetime, text: str) -> None:
+    back = decode(encode(value, type=datetime), datetime)
+    assert (back.isoformat(), back.timestamp()) == (text, value.timestamp())
+    for kind, whole in [
+        (list[datetime], [value]),
+        (set[datetime], {value}),
+        (Taken, Taken(value)),
+        (Model, Model(at=value)),
+        (tuple[Model, ...], (Model(at=value),)),
+    ]:
+        raw = encode(whole, type=kind)
+        assert text in raw.decode()
+        assert encode(decode(raw, kind), type=kind) == raw
 
 
 @pytest.mark.parametrize(("value", "kind"), TYPED, ids=lambda part: repr(part)[:40])

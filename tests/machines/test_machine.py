@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from perdure import Engine, Handle, limits
+from perdure import Engine, Handle, WorkerOptions, limits, machine
 from perdure.errors import CallRefused, CallUnanswered, InvalidInput
 from perdure.kernel.process import Status
 from tests.machines.account import Account, done, gates
@@ -211,3 +213,29 @@ async def test_an_old_machine_has_a_short_history(opened: Open, monkeypatch: pyt
     client, _ = await opened()
     assert await client.process(ann.id).call(Account.deposit, 1) == 37
     assert done["opened for Ann"] == 1
+
+
+class Appointment(machine.Machine):
+    """A time in Berlin, and a number that may have a fraction."""
+
+    at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    hours: float = 0.0
+
+    @machine.init
+    def made(self) -> None:
+        self.at = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
+        self.hours = 7
+
+    @machine.call
+    def shown(self) -> str:
+        """What it is, and half a year later."""
+        return f"{(self.at + timedelta(days=180)).isoformat()} {self.hours}"
+
+
+@pytest.mark.parametrize("cached", [0, 100])
+async def test_fields_are_the_same_whether_or_not_the_machine_was_loaded_anew(opened: Open, cached: int) -> None:
+    engine, _ = await opened(work=True, workflows=[Appointment], options=WorkerOptions(cached=cached))
+    made = await engine.start(Appointment.made)
+    if not cached:
+        await until_row(engine, made.id, lambda row: row.owner is None)
+    assert await made.call(Appointment.shown) == "2026-12-28T12:00:00+02:00 7.0"

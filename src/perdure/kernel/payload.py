@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from perdure.errors import PayloadError, PayloadTooLarge
 from perdure.kernel.names import check_name
 from perdure.kernel.plain import SCALARS, Refused, Walk, has_plain_numbers, is_plain, shown
-from perdure.kernel.reading import check_comes_back, decode, plain_kinds, plain_parts
+from perdure.kernel.reading import decode, plain_kinds, plain_parts, read_back
 from perdure.limits import ATTRIBUTES_BYTES, INTEGER_DIGITS, PAYLOAD_BYTES
 
 __all__ = ["decode", "digest", "encode", "encode_attributes"]
 
+T = TypeVar("T")
 _to_json = msgspec.json.Encoder().encode
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 _from_json = msgspec.json.Decoder().decode
@@ -50,8 +51,14 @@ def encode(value: Any, *, type: Any = Unchecked, limit: int = PAYLOAD_BYTES, wha
     plain = at_once(value, SCALARS, limit) if kind is dict or kind is list else None
     raw = plain or _write(value, limit, what)
     if type is not Unchecked and not (plain and plain_parts(type).get(kind) is SCALARS):
-        check_comes_back(value, raw, type, what)
+        read_back(value, raw, type, what)
     return raw
+
+
+def encode_and_read(value: T, type: type[T], *, what: str) -> tuple[bytes, T]:
+    """The JSON of ``value``, and the value as it will be read; raises PayloadError or PayloadTooLarge."""
+    raw = _write(value, PAYLOAD_BYTES, what)
+    return raw, read_back(value, raw, type, what)
 
 
 def at_once(value: Any, kinds: frozenset[Any], limit: int) -> bytes | None:

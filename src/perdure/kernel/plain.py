@@ -275,7 +275,10 @@ def _model_tree(value: Any) -> Any:
 
 
 def same(value: Any, back: Any) -> bool:
-    """Whether ``back``, read from the store, is what ``value`` was: the same types and the same contents."""
+    """Whether ``back``, read from the store, is what ``value`` was: the same types and the same contents.
+
+    A time comes back with its offset and without the name of its zone: it is the same if both show the same.
+    """
     kind: Any = value.__class__
     if kind is not back.__class__:
         if kind is int and type(back) in (float, Decimal):
@@ -288,6 +291,23 @@ def same(value: Any, back: Any) -> bool:
     if kind is dict:
         return len(value) == len(back) and all(key in back and same(item, back[key]) for key, item in value.items())
     layout = layout_of(kind)
-    if layout is None:
-        return bool(value == back)
-    return all(map(same, layout.read(value), layout.read(back)))
+    if layout is not None:
+        return all(map(same, layout.read(value), layout.read(back)))
+    if isinstance(value, datetime | time):
+        return _shown_time(value) == _shown_time(back)
+    if isinstance(value, set | frozenset):
+        return {_comparable(one) for one in value} == {_comparable(one) for one in back}
+    return bool(value == back) or (is_model(kind) and all(map(same, _model_parts(value), _model_parts(back))))
+
+
+def _shown_time(value: datetime | time) -> tuple[datetime | time, timedelta | None]:
+    """What a clock shows, and how far it is from UTC. For == no two zones agree in an hour that a clock shows twice."""
+    return value.replace(tzinfo=None), value.utcoffset()
+
+
+def _comparable(value: Any) -> Any:
+    return _shown_time(value) if isinstance(value, datetime | time) else value
+
+
+def _model_parts(model: Any) -> tuple[Any, ...]:
+    return vars(model), getattr(model, "__pydantic_extra__", None), getattr(model, "__pydantic_private__", None)

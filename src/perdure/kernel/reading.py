@@ -84,11 +84,12 @@ def _without_twins(pairs: list[tuple[str, Any]], what: str) -> dict[str, Any]:
     return tree
 
 
-def check_comes_back(value: Any, raw: bytes, type: Any, what: str) -> None:
-    """Raise PayloadError unless ``raw``, which was just written, read as ``type`` is what ``value`` was."""
+def read_back(value: Any, raw: bytes, type: Any, what: str) -> Any:
+    """``raw``, which was just written, read as ``type``; raises PayloadError unless that is what ``value`` was."""
     back = _read(raw, type, what)
     if not same(value, back):
         raise changed(value, back, type, what)
+    return back
 
 
 def changed(value: Any, back: Any, type: Any, what: str) -> PayloadError:

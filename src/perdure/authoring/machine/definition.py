@@ -191,7 +191,10 @@ class MachineWorkflow(Workflow[..., Any]):
         return entity
 
     def encode(self, entity: Any) -> bytes:
-        """The fields as a JSON object; raises PayloadError if one has no value, or one that cannot be stored."""
+        """The fields as a JSON object; raises PayloadError if one has no value, or one that cannot be stored.
+
+        The machine has them from then on as they will be read, so that it does not matter when it is loaded anew.
+        """
         held = vars(entity)
         missing = self.types.keys() - held.keys()
         if missing:
@@ -200,7 +203,11 @@ class MachineWorkflow(Workflow[..., Any]):
         values = {name: held[name] for name in self.types}
         if all(value.__class__ in self._plain[name] for name, value in values.items()):
             return payload.encode(values, what=self._what)
-        return payload.encode(self.struct(**values), type=self.struct, what=self._what)
+        raw, read = payload.encode_and_read(self.struct(**values), self.struct, what=self._what)
+        for name, value in values.items():
+            if value.__class__ not in self._plain[name]:
+                setattr(entity, name, getattr(read, name))
+        return raw
 
     def entity(self, fields: bytes, form: int) -> Any:
         """A machine with these fields, which were stored by a class of that form; raises PayloadError."""
