@@ -53,16 +53,20 @@ async def failing_kid(name: str) -> str:
 
 
 class Hold:
-    """Holds back the commits of one engine from the ``first`` on, until it is lifted; ``met`` counts those held."""
+    """Holds back the commits of one engine from the ``first`` on, until it is lifted; ``met`` counts those held.
 
-    def __init__(self, store: FaultyStore, first: int = 1) -> None:
+    With ``sending`` only those are counted, and held, that send messages.
+    """
+
+    def __init__(self, store: FaultyStore, first: int = 1, *, sending: bool = False) -> None:
         self.first = first
+        self.sending = sending
         self.calls = self.met = 0
         self.lifted = asyncio.Event()
         store.before = self._visit
 
     async def _visit(self, name: str, argument: Any) -> None:
-        if name == "commit":
+        if name == "commit" and not (self.sending and not any(commit.sends for commit in argument)):
             self.calls += 1
             if self.calls >= self.first:
                 self.met += 1
@@ -101,4 +105,11 @@ async def until_statuses(engine: Engine, kind: str, **wanted: int) -> None:
     """Look at the processes of a kind again and again until just so many are of these statuses."""
     async with asyncio.timeout(LIMIT):
         while not wanted.items() <= (await statuses(engine, kind)).items():
+            await asyncio.sleep(0.001)
+
+
+async def until_all_have_ended(engine: Engine, kind: str) -> None:
+    """Look at the processes of a kind again and again until none of them runs."""
+    async with asyncio.timeout(LIMIT):
+        while (await statuses(engine, kind))["running"]:
             await asyncio.sleep(0.001)

@@ -10,15 +10,28 @@ import pytest
 from perdure import limits
 from perdure.authoring import task
 from perdure.authoring.step import step
-from perdure.authoring.workflow import receive, tell, workflow
+from perdure.authoring.workflow import Workflow, receive, tell, workflow
 from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.kernel.retry import Retry
 from perdure.runtime import outbox
 from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from perdure.testing.faults import Outage
 from perdure.turns.renewal import continue_as_new
 from tests.runtime.conftest import LIMIT, Open, until, until_row
-from tests.runtime.kin import Hold, crash, done, fails_once, gated, gates, kid, sound, statuses
+from tests.runtime.kin import (
+    Hold,
+    crash,
+    done,
+    fails_once,
+    gated,
+    gates,
+    kid,
+    sound,
+    statuses,
+    until_all_have_ended,
+    until_statuses,
+)
 
 PACE = WorkerOptions(lease_seconds=1.5, beat_seconds=0.1)
 
@@ -139,6 +152,50 @@ async def test_a_parent_that_dies_between_the_commits_of_its_children_starts_the
     hold.lifted.set()
     assert await statuses(second, "kid") == {"completed": 7}
     assert sorted(done) == [f"kid{n}" for n in range(7)]
+    await sound(second)
+
+
+@step(queue="drawer", retry=Retry.NONE)
+async def counted(name: str) -> str:
+    done.append(name)
+    return name
+
+
+@workflow
+async def loses_patience(n: int) -> str:
+    counting = asyncio.gather(*(counted(f"count{one}") for one in range(n)))
+    await receive("enough")
+    counting.cancel()
+    await receive("end")
+    return "gone"
+
+
+@workflow
+async def leaves_its_steps(n: int) -> str:
+    left = [counted(f"count{one}") for one in range(n)]
+    await receive("enough")
+    return "gone" if left else "nothing"
+
+
+@pytest.mark.parametrize("leaves", [loses_patience, leaves_its_steps])
+async def test_a_parent_that_dies_between_the_orders_to_its_queued_steps_cancels_the_rest(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, leaves: Workflow[[int], str]
+) -> None:
+    monkeypatch.setattr(limits, "OUTBOX_RECORDS", 2)
+    first, store = await opened(work=True, workflows=[leaves], queues=[], options=PACE)
+    handle = await first.start(leaves, 6)
+    await until_statuses(first, "@drawer", running=6)
+    hold = Hold(store, 2, sending=True)
+    await handle.signal("enough")
+    await until(lambda: hold.met)
+    await crash(first, store)
+    second, _ = await opened(work=True, workflows=[leaves], queues=[], options=PACE)
+    await second.process(handle.id).signal("end")
+    assert await second.process(handle.id).result(timeout=LIMIT) == "gone"
+    hold.lifted.set()
+    third, _ = await opened(work=True, workflows=[], queues=["drawer"])
+    await until_all_have_ended(third, "@drawer")
+    assert (await statuses(third, "@drawer"), done) == ({"cancelled": 6}, [])
     await sound(second)
 
 

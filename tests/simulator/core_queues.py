@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import ClassVar
 
 from perdure import limits, step, workflow
@@ -83,3 +84,36 @@ async def one_till(cluster: Cluster) -> None:
     asked = {name: place for name, place in last.items() if name not in Till.away}
     waited = max(asked.values(), default=0) > last["loud"]
     cluster.require("shares_take_turns", not waited, f"whoever had few wishes waited: {last}")
+
+
+ASKED: list[int] = []
+"""The numbers of those who were asked although their parent wanted them no more."""
+
+
+@step(queue="office", timeout=20)
+async def ask(number: int) -> None:
+    ASKED.append(number)
+
+
+@workflow
+async def impatient(count: int, seconds: float) -> None:
+    """Ask in an office that is closed, for a second; then go on, or not."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            await asyncio.gather(*(ask(number) for number in range(count)))
+    if seconds:
+        await asyncio.sleep(seconds)
+
+
+async def given_up(cluster: Cluster) -> None:
+    """Steps wait in a queue that is blocked until those who have asked for them have given them up: none is run."""
+    ASKED.clear()
+    await cluster.client.queues.block("office", who="anna", why="it is closed")
+    seconds = cluster.pick((0.0, 3.0))
+    handles = [await cluster.client.start(impatient, 4, seconds) for _ in range(2)]
+    for handle in handles:
+        await result_of(cluster, handle)
+    await cluster.client.queues.unblock("office", who="anna")
+    while any(not row.final for row in cluster.rows() if row.kind == "@office"):
+        await asyncio.sleep(0.5)
+    cluster.require("finished_is_final", not ASKED, f"steps {ASKED} were run although nobody wanted them any more")

@@ -24,6 +24,11 @@ def test_a_customer_with_many_wishes_does_not_keep_others_waiting_at_a_till_with
     simulate(core_queues.one_till, seed, workflows=[core_queues]).check()
 
 
+@pytest.mark.parametrize("seed", seeds(3, 30))
+def test_queued_steps_that_were_given_up_are_not_run_whoever_dies_meanwhile(seed: int) -> None:
+    simulate(core_queues.given_up, seed, workflows=[core_queues]).check()
+
+
 def task(number: int, share: str | None = None, cost: int = 1) -> Process:
     return Process(bytes([number]) * 16, "@bank", None, b"", owner=b"w" * 16, share=share, cost=cost)
 

@@ -268,7 +268,12 @@ class Outbox:
         self.out[id] = slot
 
     def replayed(
-        self, parent: OutboxOwner, awaited: list[Ask[Any]], asked: Container[Slot], outgoing: Sequence[OutgoingSignal]
+        self,
+        parent: OutboxOwner,
+        awaited: list[Ask[Any]],
+        asked: Container[Slot],
+        outgoing: Sequence[OutgoingSignal],
+        unwanted: Iterable[Ask[Any]],
     ) -> None:
         """A replay has ended: start the ``awaited`` children that were never started, and send what was never sent.
 
@@ -276,8 +281,8 @@ class Outbox:
         forgotten: it is a misfit (rule 19). An undo is exempt, since the history asks for it. A child of the run before
         that was asked for with other arguments is not what the code waits for now: it is asked to end.
 
-        The orders to end are sent once more: the history does not say whether they were sent, and a child hears each
-        of them only once.
+        The orders to end are sent once more, also to the ``unwanted`` queued steps that have not answered: the history
+        does not say whether they were sent, and a child hears each of them only once.
         """
         loop = parent.loop
         for slot in self.out.values():
@@ -297,6 +302,7 @@ class Outbox:
                 raise misfit(loop, "start", place, name, ask)
         self._new = [ask for ask in awaited if ask.slot not in self._ids]
         self._stops = [(slot, child.cancel) for slot in loop.stopping]
+        self._stops += ((ask.slot, child.cancel) for ask in unwanted if ask.slot in self._ids)
         self.patience = parent.at + HOLD
         self._outgoing = [signal for signal in outgoing if signal.place not in self._sent]
         if loop.finished:  # its last turn was written without its end: which children were told is not in the history

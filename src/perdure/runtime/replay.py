@@ -38,6 +38,7 @@ def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Messa
 class Replay:
     """One replay. ``asked`` are the children that the code has asked for, ``outgoing`` the signals that it has sent.
 
+    ``unwanted`` are queued steps that the code has asked for and no longer wants.
     ``kept`` are the results that the run before has left for steps that are open when this run begins. ``begun`` are
     steps that run at most once and have begun. ``turns`` and ``latest`` are the number and the time of a machine's last
     turn, which need not be replayed.
@@ -52,6 +53,7 @@ class Replay:
         self.letters = {message.number: message for message in messages}
         self.asked: set[Slot] = set()
         self.outgoing: list[OutgoingSignal] = []
+        self.unwanted: list[Ask[Any]] = []
         self.kept: dict[Slot, Event] = {}
         self.begun: set[Slot] = set()
 
@@ -113,6 +115,7 @@ class Replay:
             asks += outputs.away
             self.asked.update(ask.slot for ask in outputs.away)
             self.outgoing += outputs.outgoing
+            self.unwanted += (ask for ask in outputs.dropped if ask.step.away)
         opening = self.opening
         if opening.origins:
             run = self.instance.process.run
@@ -180,7 +183,7 @@ class Replay:
         here = [ask for ask in open if not ask.step.away]
         if len(here) < len(open) or self.outgoing or instance.outbox is not None:
             elsewhere = [ask for ask in open if ask.step.away]
-            instance.outward().replayed(instance, elsewhere, self.asked, self.outgoing)
+            instance.outward().replayed(instance, elsewhere, self.asked, self.outgoing, self.unwanted)
         still = {f"{name}:{place}" for name, place in loop.open}
         told = {} if process.progress is None else under_way(process.progress)
         reported = {step: progress for step, progress in told.items() if step in still}
