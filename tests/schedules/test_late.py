@@ -57,6 +57,22 @@ async def test_what_comes_late_is_started_as_the_other_workflow_and_what_comes_i
         assert (view.started, view.late_after, view.late) == (4, 600.0, "short report")
 
 
+async def test_what_waits_for_the_jitter_of_an_earlier_one_is_not_late() -> None:
+    minutely = Schedule(
+        every=60, jitter=timedelta(hours=1), overlap="allow", late_after=timedelta(minutes=1), late=short_report
+    )
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", minutely, report, "x")
+        await engine.sleep(2 * HOUR)
+        assert len(done) > 60 and {name for name, _ in done} == {"x"}
+        process = await handle.process()
+        await process.hold()
+        await engine.sleep(HOUR)
+        await process.resume()
+        await engine.sleep(1)
+        assert {name for name, _ in done} == {"x", "short x"}, "what began later than all jitter and that is late"
+
+
 async def test_what_was_started_late_is_not_filled_in_again_and_what_is_filled_in_is_never_late() -> None:
     async with testing.engine(begins=MONDAY) as engine:
         handle = await engine.schedules.put("hourly", HOURLY, report, "x")

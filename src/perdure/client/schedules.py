@@ -68,10 +68,10 @@ class ScheduleView:
     or cannot go on). ``running`` counts its processes that had not ended when it looked last, ``waiting`` the
     occurrences that are queued. ``started``, ``skipped`` and ``missed`` count occurrences since it was made.
     ``skip_days`` are dates on which it does not come. ``limit``, ``catch_up``, ``jitter``, ``stop_after`` and
-    ``deadline`` are its rules, durations in seconds; what begins more than ``late_after`` after its time is started as
-    the workflow ``late`` instead. ``args``, ``named``, ``attributes`` and ``context`` are what its processes get,
-    ``timed`` says that they get the instant too. ``process`` is the id of the schedule's own process, ``status`` that
-    process's status.
+    ``deadline`` are its rules, durations in seconds; what begins more than ``late_after`` after its time and the
+    jitter is started as the workflow ``late`` instead. ``args``, ``named``, ``attributes`` and ``context`` are what its
+    processes get, ``timed`` says that they get the instant too. ``process`` is the id of the schedule's own process,
+    ``status`` that process's status.
     """
 
     name: str

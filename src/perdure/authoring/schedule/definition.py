@@ -69,8 +69,8 @@ class Schedule:
     ``"allow"`` there is no limit. Each occurrence is put off by a time of its own below ``jitter``; one that is later
     than ``catch_up`` after its time and the jitter is missed (default: a day; 10 s are always allowed). After
     ``stop_after`` failed processes in a row the schedule pauses. For an occurrence that begins more than ``late_after``
-    after its time, the workflow ``late`` is started instead, with the same arguments.
-    Durations are seconds or timedeltas. Raises DefinitionError.
+    after its time and the jitter, the workflow ``late`` is started instead, with the same arguments. Durations are
+    seconds or timedeltas. Raises DefinitionError.
     """
 
     def __init__(

@@ -294,7 +294,7 @@ class _Going:
         round, target = self._round, self._round.target
         if target.late is None or self._plan.late_after is None:
             return target
-        late = round.now - instant - spread(round.name, instant, self._plan.jitter) > self._plan.late_after
+        late = round.now - instant - self._plan.jitter > self._plan.late_after  # for the bound of all, see `_come`
         chosen, other = (target.late, target) if late and instant not in round.at_once else (target, target.late)
         key = key_of(round.name, instant)
         return None if await self._engine.store.search(Search(kind=other.kind, key=key, limit=1)) else chosen
