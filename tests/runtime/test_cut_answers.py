@@ -102,15 +102,35 @@ async def test_a_history_that_has_received_more_than_one_claim_reads_unheard_is_
     opened: Open, settings: dict[str, Any]
 ) -> None:
     engine, _ = await opened(work=True, workflows=[collects], **settings)
-    handle = await engine.start(collects, "it", 6)
-    for _ in range(5):
+    handle = await engine.start(collects, "it", 7)
+    for _ in range(6):
         await handle.signal("go", noise(LARGE))
-    await until_row(engine, handle.id, lambda row: row.owner is None and row.seen == 5)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.seen == 6)
     await engine.close()
     again, _ = await opened(work=True, workflows=[collects], **settings)
     await again.process(handle.id).signal("go", "")
-    assert await again.process(handle.id, int).result(LIMIT) == 5 * LARGE
+    assert await again.process(handle.id, int).result(LIMIT) == 6 * LARGE
     assert begun == {"it": 1}
+
+
+async def test_histories_that_have_received_one_signal_each_are_replayed_in_one_claim_however_many_they_are(
+    opened: Open, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEARD_BYTES", 20_000)
+    text = noise(10_000)
+    engine, _ = await opened(work=True, workflows=[collects], **settings)
+    handles = [await engine.start(collects, f"{n}", 2) for n in range(10)]
+    for handle in handles:
+        await handle.signal("go", text)
+    for handle in handles:
+        await until_row(engine, handle.id, lambda row: row.owner is None and row.seen == 1)
+    await engine.close()
+    client, _ = await opened(**settings)
+    for handle in handles:
+        await client.process(handle.id).signal("go", "")
+    again, _ = await opened(work=True, workflows=[collects], **settings)
+    assert [await again.process(handle.id, int).result(LIMIT) for handle in handles] == [len(text)] * 10
+    assert begun == {f"{n}": 1 for n in range(10)}
 
 
 async def test_an_inbox_that_no_claim_reads_at_once_is_heard_to_its_end(
