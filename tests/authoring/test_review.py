@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,62 @@ def test_a_builtin_error_is_told_only_where_nothing_but_steps_is_awaited() -> No
 
     assert "`except ConnectionError` is never reached" in told(only_the_step)[0]
     assert told(other_things_too) == told(what_may_arrive) == []
+
+
+def test_a_loop_over_a_set_of_texts_that_awaits_is_told_and_one_in_an_order_is_not() -> None:
+    async def in_any_order(people: set[str], others: frozenset[bytes], third: Set[str]) -> list[str]:
+        for one in people:
+            ship.options(timeout=3)
+            await charge(len(one))
+        for each in {"a", "b"}:
+            if each:
+                await charge(1)
+        found = [await charge(len(other)) for other in others]
+        found += await asyncio.gather(*(charge(len(one)) for one in people))
+        return found + [await charge(len(one)) for one in third if one]
+
+    async def in_an_order(people: set[str], numbers: set[int], third: set[str]) -> int:
+        for one in sorted(people):
+            await charge(len(one))
+        for number in numbers | {1, 2}:
+            await charge(number)
+        for pending in {charge(1), charge(2)}:
+            await pending
+        third = dict.fromkeys(sorted(third))  # type: ignore[assignment]
+        for name in third:
+            await charge(len(name))
+        total = 0
+        for one in people:
+            total += len(one)
+        return total + len(people) + sum(len(one) for one in people)
+
+    assert [line[:55] for line in sorted(told(in_any_order))] == [
+        "1: this loop takes the texts of the set people in anoth",
+        "4: this loop takes the texts of the set {'a', 'b'} in a",
+        "7: this loop takes the texts of the set others in anoth",
+        "8: this loop takes the texts of the set people in anoth",
+        "9: this loop takes the texts of the set third in anothe",
+    ]
+    assert told(in_an_order) == []
+
+
+HERE = Path(__file__)
+
+
+def test_a_look_at_files_is_told() -> None:
+    async def looks(name: str) -> list[Any]:
+        found = [os.path.exists(name), Path(name).is_file(), (HERE.parent / name).exists(), HERE.stat(), isdir(name)]
+        return [*found, HERE.name, Path(name).suffix, os.path.join(name, "x")]
+
+    lines = told(looks)
+    assert sorted(line.partition("()")[0] for line in lines) == [
+        "1: Path.exists",
+        "1: Path.is_file",
+        "1: Path.stat",
+        "1: os.path.exists",
+        "1: os.path.isdir",
+    ]
+    assert lines[0].endswith("on whatever machine that is. Move it into a function marked @step.")
 
 
 async def _tries_again() -> None:

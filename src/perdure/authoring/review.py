@@ -1,7 +1,7 @@
 """A review: warns of likely mistakes in workflow code, with file and line, when the workflow is defined.
 
-It looks for two mistakes. A step that is called and not awaited runs beside the workflow, and its error is lost.
-An ``except`` that names the error of a step is never reached, unless the step declares that class.
+A step that is called and not awaited runs beside the workflow, and its error is lost. An ``except`` that names the
+error of a step is never reached, unless the step declares that class. The others are hazards of a replay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, NoneType
 from typing import Any, TypeAlias
 
-from perdure.authoring import clock_fields
+from perdure.authoring import clock_fields, hazard
 from perdure.errors import InvalidInput, PerdureError, ProcessFailed, StepTimeout
 from perdure.turns.ask import Askable
 from perdure.turns.sandbox.mentions import cells_of, is_users, mentions
@@ -59,11 +59,15 @@ def review(functions: Iterable[FunctionType]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _LookedAt:
-    """What is looked at in the source of some code, in the order of a walk; ``read`` are the names that it reads."""
+    """What is looked at in the source of some code, in the order of a walk; ``read`` are the names that it reads.
+
+    ``ordering`` says in which order it asks: loops that await or call something, parameters, names assigned to.
+    """
 
     calls: Sequence[ast.Call]
     statements: Sequence[ast.Expr | ast.Assign | ast.Try | ast.TryStar]
     read: Set[str]
+    ordering: Sequence[ast.AST]
 
 
 @lru_cache(maxsize=4096)
@@ -77,7 +81,14 @@ def _looked_at(code: CodeType) -> _LookedAt | None:
         [node for node in nodes if isinstance(node, ast.Call)],
         [node for node in nodes if isinstance(node, ast.Expr | ast.Assign | ast.Try | ast.TryStar)],
         {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)},
+        _ordering(nodes),
     )
+
+
+def _ordering(nodes: Sequence[ast.AST]) -> Sequence[ast.AST]:
+    loops = [node for node in nodes if hazard.may_ask_for_each(node)]
+    assigned = (node for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+    return [*loops, *(node for node in nodes if isinstance(node, ast.arg)), *assigned] if loops else ()
 
 
 class _Names:
@@ -120,6 +131,8 @@ def _mistakes(names: _Names, looked_at: _LookedAt) -> Found:
             yield from _unawaited(names, node, looked_at.read)
         else:
             yield from _unreachable(names, node)
+    yield from hazard.looks_at_files(names.value, looked_at.calls)
+    yield from hazard.unordered(names.value, lambda node: names.asked(node) is not None, looked_at.ordering)
 
 
 # -- a step that nobody awaits -----------------------------------------------------------------------------------------

@@ -222,7 +222,8 @@ def misfit(loop: TurnLoop, what: str, place: str, name: str, ask: Ask[Any] | Non
     recorded = f"a {what} of step {name!r} at place {place}"
     if ask is not None:
         shown = ask.raw[:200].decode(errors="replace")
-        return HistoryMisfit(f"{recorded} for other arguments", f"asked for it with {shown}")
+        asked = f"asked for it with {shown} (if the code is unchanged: sets of texts have no order, use sorted())"
+        return HistoryMisfit(f"{recorded} for other arguments", asked)
     return HistoryMisfit(recorded, f"asked for {_listed('step', (f'{n} at {p}' for n, p in loop.open))}")
 
 
