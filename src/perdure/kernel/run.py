@@ -124,12 +124,20 @@ def renumbered(marks: Sequence[tuple[int, T]], numbers: Mapping[int, int]) -> tu
 
 
 def renewed(
-    process: Process, input: bytes, late: Sequence[int], letters: Sequence[int], *, now: int, state: bytes | None = None
+    process: Process,
+    input: bytes,
+    late: Sequence[int],
+    letters: Sequence[int],
+    *,
+    now: int,
+    state: bytes | None = None,
+    void: int = 0,
 ) -> Commit:
     """End the run of an owned process and open the next one, without an owner and due now.
 
     ``late`` are the numbers of the cancels that came too late: the new run hears them first. ``letters`` were received
-    and not answered: they are put back into the inbox, where letters stay that were not received.
+    and not answered: they are put back into the inbox, where letters stay that were not received. Cancels up to the
+    number ``void`` count as little as in this run: it may not have heard them all.
     The key, the deadline, the priority, the attributes and the version stay; progress is emptied, and so is the state
     but for the ``state`` of a machine.
     """
@@ -138,6 +146,7 @@ def renewed(
         0,
         done=CONTINUED,
         sender={"who": f"process {id_text(process.id)}", "origin": "workflow"},
+        void=void,
         seed=process.run + 1,
         input=Raw(input),
         letters=len(late),

@@ -103,7 +103,8 @@ def next_run(parts: WorkerParts, instance: Instance, at: int | None) -> Commit:
     now = max(parts.time.now(), instance.at)
     if loop.renewal is not None:
         kept = None if loop.machine is None else loop.state
-        return renewed(instance.process, loop.renewal, loop.late, left_over(loop), now=now, state=kept)
+        late, letters, void = loop.late, left_over(loop), instance.inbox.void
+        return renewed(instance.process, loop.renewal, late, letters, now=now, state=kept, void=void)
     assert loop.error is not None and at is not None
     failure = failed(instance, loop.error).on(parts.time.worker)
     parts.telemetry.count("workflow_retries")
