@@ -157,10 +157,16 @@ class Replay:
             self.begun = {slot for slot in self.begun if undoes(slot[1]) is None}
         elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
             instance.outward().recall(event, kept=0 < event.number - 1 <= self.opening.kept)
-        elif event.type is EventType.ATTRIBUTES_EDITED and event.at >= (instance.process.opened_at or 0):
-            published.edited(instance.loop, event)  # an edit from before it began stands before all that its code sets
+        elif event.type is EventType.ATTRIBUTES_EDITED and not self._came_before_the_code(event):
+            published.edited(instance.loop, event)
         elif event.type is EventType.ANSWER_IGNORED and event.message is not None and instance.outbox is not None:
             instance.outbox.ignored(self.letters[event.message])
+
+    def _came_before_the_code(self, edit: Event) -> bool:
+        """Whether attributes were edited before the process began: what its first turn sets counts after that."""
+        if edit.at >= (self.instance.process.opened_at or 0):
+            return False
+        return not has_passed([event for event in self.events if event.number < edit.number])
 
     def _arrive(self) -> None:
         """The history has ended: what comes now is new."""
