@@ -18,7 +18,7 @@ from perdure.testing.conformance import Ground, Trial
 from perdure.testing.conformance.trial import LEASE, finished
 
 CLAIMS = 8
-HOSTED = tuple((kind, code) for kind in ("@bank", "@free", "order") for code in ("", "x"))
+HOSTED = tuple((kind, code) for kind in ("@bank", "@airport", "@free", "order") for code in ("", "x"))
 
 
 class Chance:
@@ -34,6 +34,7 @@ class Chance:
             rate=self.draw.choice((None, None, 7)),
             per=3600 * SECOND,
         )
+        self.others = Queue("airport", concurrency=self.draw.choice((None, 3, 100)))
 
     def tasks(self, now: int) -> list[Process]:
         """Tasks of several queues, priorities, shares and costs; some are suspects, some due later."""
@@ -42,7 +43,7 @@ class Chance:
         return [
             Process(
                 self.seed.to_bytes(8, "big") + n.to_bytes(8, "big"),
-                draw.choice(("@bank", "@bank", "@free", "order")),
+                draw.choice(("@bank", "@bank", "@airport", "@free", "order")),
                 None,
                 b"{}",
                 code=draw.choice(("", "x")),
@@ -61,12 +62,12 @@ async def _played(ground: Ground, store: Store, seed: int) -> list[Any]:
     """What the claims of one seed have taken, and whether suspects were told of."""
     chance, trial = Chance(seed), Trial(ground, store)
     worker = await trial.worker()
-    await store.records(Queue, [chance.limits])
+    await store.records(Queue, [chance.limits, chance.others])
     await store.start([Start(task) for task in chance.tasks(await trial.time.now())])
     hand: dict[bytes, Process] = {}
     told: list[Any] = []
     for number in range(CLAIMS):
-        most, alone = chance.draw.choice((3, 10, 100)), number % 3 == 2
+        most, alone = chance.draw.choice((1, 3, 10, 100)), number % 3 == 2
         answer = await store.claim(Claim(worker, HOSTED, most, LEASE, alone))
         told.append(([one.process.id.hex() for one in answer.claimed], answer.suspects))
         hand |= {one.process.id: one.process for one in answer.claimed}

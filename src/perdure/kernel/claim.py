@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -10,6 +11,21 @@ from perdure.errors import PerdureError
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
+
+PlaceT = TypeVar("PlaceT")
+QUEUES, KINDS = 1_327_217_885, 889_516_852
+"""By these numbers claims that follow each other begin at different queues, and at different kinds, with limits."""
+_PRIME = (1 << 31) - 1
+
+
+def in_turn(places: Sequence[PlaceT], now: int, spread: int) -> list[PlaceT]:
+    """Those that share a claim, in the order in which they are asked: at each time another one comes first.
+
+    Each comes first equally often, at whatever intervals claims come: times are multiplied by the golden ratio, or by
+    the root of two, as a part of a prime number (``spread``). Only the order changes.
+    """
+    first = now % _PRIME * spread % _PRIME * len(places) // _PRIME
+    return [*places[first:], *places[:first]]
 
 
 class Claim(Struct, frozen=True, gc=False):

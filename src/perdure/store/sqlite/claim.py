@@ -1,4 +1,4 @@
-"""Claims on SQLite: a look without the lock, rows taken under it, what they hold read afterwards (rules 3, 8 to 10)."""
+"""Claims on SQLite: what is due is taken under the lock; what it holds is read afterwards (rules 3, 8 to 10)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure import limits
@@ -16,7 +16,6 @@ from perdure.kernel.event import Event
 from perdure.kernel.integrity import unreadable_claim
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
-from perdure.kernel.quarantine import together
 from perdure.kernel.stored import Garbled, Types
 from perdure.store.migrate import ahead
 from perdure.store.sqlite import inbox as sqlite_inbox
@@ -25,84 +24,13 @@ from perdure.store.sqlite import queue as sqlite_queue
 from perdure.store.sqlite import row as sqlite_row
 from perdure.store.sqlite.clock import SqliteClock
 from perdure.store.sqlite.connection import Connection
-from perdure.store.sqlite.kind import KindPart
-from perdure.store.sqlite.queue import Part
+from perdure.store.sqlite.due_work import DueWork, candidates, look
 from perdure.store.sqlite.writer import Transaction
 
 LAST_TOKEN = (1 << 63) - 1
 """After this number tokens begin again at 1: the row of one process must not fail the claims of all."""
 EVENTS_AT_ONCE = 10_000
 """Events that one packed answer holds, unless a single history is longer."""
-
-
-class DueWork(Struct):
-    """What a look found.
-
-    ``heads`` are (hosted pair, priority, earliest due time plain and suspect); ``lapsed`` are rows
-    with their bytes and deaths alone. ``parts`` are of queues with limits, ``kinds`` of kinds with limits.
-    """
-
-    now: int
-    alive: bool
-    heads: list[tuple[int, int, int | None, int | None]]
-    lapsed: list[tuple[bytes, int, int]]
-    alone: bool
-    parts: list[Part] = []
-    kinds: list[KindPart] = []
-
-    def due(self) -> list[tuple[int, int]]:
-        """The (priority, hosted pair) of due rows, in the order in which they are claimed."""
-        heads = ((priority, n, suspect if self.alone else plain) for n, priority, plain, suspect in self.heads)
-        return sorted((priority, n) for priority, n, at in heads if at is not None and at <= self.now)
-
-    def none(self) -> bool:
-        """Whether there is nothing to take."""
-        return not self.alive or not (
-            self.lapsed
-            or self.due()
-            or any(part.taken or part.moved for part in self.parts)
-            or any(part.taken for part in self.kinds)
-        )
-
-    def answer(self, claimed: tuple[Claimed, ...]) -> ClaimAnswer:
-        """The answer to a claim that took ``claimed`` and left what is described here."""
-        if not self.alive:
-            return ClaimAnswer((), self.now, alive=False)
-        next_at = [at for _, _, plain, suspect in self.heads if (at := suspect if self.alone else plain) is not None]
-        next_at += [part.next_at for part in self.parts if part.next_at is not None]
-        next_at += [part.next_at for part in self.kinds if part.next_at is not None]
-        suspects = any(at is not None and at <= self.now for _, _, _, at in self.heads)
-        suspects = suspects or any(part.suspects for part in self.parts)
-        waiting = any(part.suspects_waiting for part in self.parts)
-        return ClaimAnswer(claimed, self.now, min(next_at, default=None), True, suspects, suspects_waiting=waiting)
-
-
-def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | None = None) -> DueWork:
-    """See what is due for a worker now, or ``at`` a transaction's time; nothing is changed and no lock taken."""
-    queues = sqlite_queue.limited(connection, claim)
-    limited = {QUEUE_MARK + queue.name for queue in queues} if queues else ()
-    cells: list[Any] = []
-    for n, (kind, code) in enumerate(claim.hosted):
-        if kind not in limited:
-            cells += (n, kind, code)
-    now = clock.now() if at is None else at
-    alive = False
-    named = "[]"
-    heads: list[tuple[int, int, int | None, int | None]] = []
-    lapsed: list[tuple[bytes, int, int]] = []
-    for found in connection.ask("look_for_work", 3, cells, now, claim.limit, claim.alone, claim.worker):
-        now = clock.saw(found[0]) if at is None else at
-        alive = bool(found[1])
-        heads += json.decode(found[2], type=list[tuple[int, int, int | None, int | None]])
-        lapsed += [(bytes.fromhex(id), size, mark) for id, size, mark in json.decode(found[3])]
-        named = found[4]
-    parts = sqlite_queue.look(connection, claim, queues, now) if queues else []
-    work = DueWork(now, alive, heads, lapsed[: claim.limit], claim.alone, parts)
-    if named != "[]" and not claim.alone:
-        taken = len(work.lapsed) + sum(len(part.taken) for part in parts)
-        work.kinds = sqlite_kind.look(connection, claim, json.decode(named), max(claim.limit - taken, 0), now)
-        work.heads = sqlite_kind.suspects_of(work.kinds, claim, heads)
-    return work
 
 
 class TakenRows(Struct):
@@ -138,7 +66,7 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> TakenRow
         found = look(connection, clock, claim, now)
         sqlite_queue.settle(connection, found.parts, now)
         sqlite_kind.admit(connection, found.kinds, now)
-        rows = _read(connection, _candidates(connection, claim, found))
+        rows = _read(connection, candidates(connection, claim, found))
     rows = sorted(rows[: claim.limit], key=lambda row: row.priority)
     former = {row.id: row.owner for row in rows}
     rows = _owned(transaction, claim, rows) or _placed(transaction, claim, rows)
@@ -257,51 +185,6 @@ def _may_take(row: Process, claim: Claim, now: int) -> bool:
         and (row.deaths >= limits.SUSPECT_DEATHS) is claim.alone
         and (row.kind, row.code) in claim.hosted
     )
-
-
-def _candidates(connection: Connection, claim: Claim, work: DueWork) -> list[bytes]:
-    """The ids to be taken: lapsed ones first, then by priority, due time and id; bounded in rows and in bytes.
-
-    Suspects of one group only are taken: of queues with limits, else lapsed ones, else others.
-    """
-    limited = [task.id for part in work.parts for task in part.taken]
-    limited += [id for part in work.kinds for id in part.taken]
-    most = max(claim.limit - len(limited), 0)
-    if claim.alone:
-        suspects = [] if limited else work.lapsed[:most] or _due(connection, claim, work, most, "take_suspects")
-        group = together([mark for _, _, mark in suspects])
-        return [*limited, *_bounded([suspects[place] for place in group])]
-    taken = work.lapsed[:most]
-    return [*limited, *_bounded(taken + _due(connection, claim, work, most - len(taken), "take_due"))]
-
-
-def _due(connection: Connection, claim: Claim, work: DueWork, most: int, query: str) -> list[tuple[bytes, int, int]]:
-    """The first rows that are due and free, with their bytes and deaths alone."""
-    taken: list[tuple[bytes, int, int]] = []
-    level: list[tuple[int, bytes, int, int]] = []
-    due = work.due()
-    for at, (priority, n) in enumerate(due):
-        left = most - len(taken)
-        if left <= 0:
-            break
-        kind, code = claim.hosted[n]
-        (found,) = connection.one(query, kind=kind, code=code, priority=priority, now=work.now, most=left)
-        level += [(due_at, bytes.fromhex(id), size, mark) for due_at, id, size, mark in json.decode(found)]
-        if at + 1 == len(due) or due[at + 1][0] != priority:
-            taken += [(id, size, mark) for _, id, size, mark in sorted(set(level))[:left]]
-            level.clear()
-    return taken
-
-
-def _bounded(candidates: Sequence[tuple[bytes, int, int]]) -> list[bytes]:
-    ids: list[bytes] = []
-    total = 0
-    for id, size, _ in candidates:
-        total += size
-        if ids and total > limits.BATCH_BYTES:
-            break
-        ids.append(id)
-    return ids
 
 
 def _read(connection: Connection, ids: Sequence[bytes]) -> list[Process]:

@@ -39,18 +39,15 @@ def limited_kinds(connection: Connection) -> dict[str, Queue]:
     return {kind: row for row in rows if (kind := rules.kind_of(row)) is not None and rules.is_limited(row)}
 
 
-def look(connection: Connection, claim: Claim, names: Sequence[str], most: int, now: int) -> list[KindPart]:
-    """What may be taken of each of the kinds with these rows, each getting an equal part of ``most``."""
-    hosted = {KIND_MARK + kind for kind, _ in claim.hosted}
-    wanted = hosted.intersection(names)
-    rows = [row for row in sqlite_queue.read(connection, Queue) if row.name in wanted]
-    parts = len(rows) + (len(hosted) > len(rows))
-    found: list[KindPart] = []
-    for at, row in enumerate(rows):
-        part = _Look(connection, claim, row, now).part(-(-most // (parts - at)))
-        most -= len(part.taken)
-        found.append(part)
-    return found
+def hosted(connection: Connection, claim: Claim, names: Sequence[str]) -> list[Queue]:
+    """Of the rows with these names, those whose kinds a claim hosts."""
+    wanted = {KIND_MARK + kind for kind, _ in claim.hosted}.intersection(names)
+    return [row for row in sqlite_queue.read(connection, Queue) if row.name in wanted] if wanted else []
+
+
+def look(connection: Connection, claim: Claim, row: Queue, most: int, now: int) -> KindPart:
+    """What a claim may take of the kind with this row, at most ``most`` processes."""
+    return _Look(connection, claim, row, now).part(most)
 
 
 def admit(connection: Connection, parts: Sequence[KindPart], now: int) -> None:
@@ -83,9 +80,9 @@ def admit_one(connection: Connection, process: Process, now: int) -> bool:
     return True
 
 
-def suspects_of(parts: Sequence[KindPart], claim: Claim, heads: Sequence[_Head]) -> list[_Head]:
-    """The earliest due times without those that the parts tell: of their kinds only suspects are left."""
-    kinds = {rules.kind_of(part.row) for part in parts}
+def suspects_of(rows: Sequence[Queue], claim: Claim, heads: Sequence[_Head]) -> list[_Head]:
+    """The earliest due times without those that kinds with limits tell: of these only suspects are left."""
+    kinds = {rules.kind_of(row) for row in rows}
     return [
         (n, priority, None if claim.hosted[n][0] in kinds else plain, suspect) for n, priority, plain, suspect in heads
     ]

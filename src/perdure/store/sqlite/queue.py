@@ -79,6 +79,15 @@ class Part(Struct):
         """Whether the next look begins after another share than this one, even if there is nothing to take."""
         return self.ended is not None and self.ended != self.queue.turn
 
+    def bound(self, size: int, now: int) -> int:
+        """Leave what would make an answer of ``size`` bytes larger than one may be; the answer is its size then."""
+        for n, task in enumerate(self.taken):
+            if size and size + task.bytes > BATCH_BYTES:
+                self.taken, self.next_at = self.taken[:n], now
+                break
+            size += task.bytes
+        return size
+
     def turned(self) -> Queue:
         """The row with the share that had the last turn, if a task begins; lapsed tasks only keep their place."""
         begun = self.taken[self.lapsed :]
@@ -123,22 +132,9 @@ def freed(connection: Connection, kinds: set[str]) -> tuple[str, ...]:
     )
 
 
-def look(connection: Connection, claim: Claim, queues: Sequence[Queue], now: int) -> list[Part]:
-    """What may be taken of each of the queues, each getting an equal part of what the claim asks for."""
-    kinds = {QUEUE_MARK + queue.name for queue in queues}
-    parts = len(queues) + any(kind not in kinds for kind, _ in claim.hosted)
-    left, size = claim.limit, 0
-    found: list[Part] = []
-    for at, queue in enumerate(queues):
-        part = _Look(connection, claim, queue, now).part(-(-left // (parts - at)))
-        for n, task in enumerate(part.taken):
-            size += task.bytes
-            if size > BATCH_BYTES and (n or found):
-                part.taken, part.next_at = part.taken[:n], now
-                break
-        left = 0 if claim.alone and part.taken else left - len(part.taken)
-        found.append(part)
-    return found
+def look(connection: Connection, claim: Claim, queue: Queue, most: int, now: int) -> Part:
+    """What a claim may take of a queue, at most ``most`` tasks."""
+    return _Look(connection, claim, queue, now).part(most)
 
 
 def settle(connection: Connection, parts: Sequence[Part], now: int) -> None:

@@ -26,8 +26,8 @@ from perdure.store.migrate import ahead
 from perdure.store.notifications import Listener, StopListening
 from perdure.store.sqlite import claim as sqlite_claim
 from perdure.store.sqlite import commit as sqlite_commit
+from perdure.store.sqlite import due_work, kind, queue, row, schema, send, upkeep
 from perdure.store.sqlite import inbox as sqlite_inbox
-from perdure.store.sqlite import kind, queue, row, schema, send, upkeep
 from perdure.store.sqlite import search as sqlite_search
 from perdure.store.sqlite import start as sqlite_start
 from perdure.store.sqlite.backend import SqliteBackend
@@ -218,7 +218,7 @@ class SqliteStore:
         if self._writer.turnstile.crowded and claim.limit > CROWDED_CLAIM_ROWS:
             claim = replace(claim, limit=CROWDED_CLAIM_ROWS)  # the answer tells that more is due: it is claimed next
         if claim.only is None and not claim.among:
-            work = await self._read(lambda connection: sqlite_claim.look(connection, self._clock, claim))
+            work = await self._read(lambda connection: due_work.look(connection, self._clock, claim))
             if work.none():
                 return work.answer(())
         [taken] = await self._writer.write_all(

@@ -335,15 +335,6 @@ class Limiting(Crowded):
         answer = await self._claim(trial, quarantine, alone=True)
         assert (only(answer.claimed).process.id, answer.suspects_waiting) == (suspect.id, False)
 
-    async def test_queues_with_limits_and_all_else_get_equal_parts_of_a_claim(self, trial: Trial) -> None:
-        worker = await trial.worker()
-        await trial.store.records(Queue, [Queue("bank", 1), Queue("airport", 1)])
-        for kind in (KIND, "@airport", "order"):
-            await self._tasks(trial, *[None] * 9, kind=kind)
-        hosted = ((KIND, ""), ("order", ""), ("@airport", ""))
-        taken = Counter(one.process.kind for one in (await self._claim(trial, worker, 9, hosted=hosted)).claimed)
-        assert taken == {KIND: 3, "@airport": 3, "order": 3}
-
     async def test_an_ended_worker_takes_nothing_of_a_queue_with_limits(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial, concurrency=1)

@@ -31,6 +31,7 @@ from perdure.testing.conformance.recording import Recording
 from perdure.testing.conformance.removing import Removing
 from perdure.testing.conformance.seizing import Seizing
 from perdure.testing.conformance.sending import Sending
+from perdure.testing.conformance.sharing import Sharing
 from perdure.testing.conformance.showing import Showing
 from perdure.testing.conformance.starting import Starting
 from perdure.testing.conformance.streaming import Streaming
@@ -49,6 +50,7 @@ class StoreConformance(
     Claiming,
     Limiting,
     Placing,
+    Sharing,
     Seizing,
     Committing,
     Outward,

@@ -33,6 +33,15 @@ CREATE OR REPLACE FUNCTION perdure.micros(timestamptz) RETURNS bigint LANGUAGE s
         ELSE (extract(epoch FROM $1) OPERATOR(pg_catalog.*) 1000000)::bigint END
 $$;
 
+-- Which of so many places that share a claim is asked first at a time (microseconds since 1970): each equally often, at whatever
+-- intervals claims come; see kernel/claim.py, which says the same in Python.
+CREATE OR REPLACE FUNCTION perdure.first_place(t bigint, places int, spread bigint) RETURNS int
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN abs(t) % 2147483647 * spread % 2147483647 * places / 2147483647;
+END
+$$;
+
 -- A process as the client reads it: the columns in the order of the record's fields, times in microseconds.
 CREATE OR REPLACE VIEW perdure.process_out AS
 SELECT p.id, p.kind, p.key, p.input, p.status::text AS status, p.run, p.version, p.token, p.owner,

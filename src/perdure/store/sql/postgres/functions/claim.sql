@@ -92,12 +92,11 @@ DECLARE
     next_t timestamptz;
     next_suspect timestamptz;
     limited text[];
-    placed record;
     free_kinds text[] := kinds;
     free_codes text[] := codes;
 BEGIN
     SELECT k.t, (
-        SELECT array_agg(substr(q.name, 7)) FROM perdure.queue q
+        SELECT array_agg(substr(q.name, 7) ORDER BY q.name) FROM perdure.queue q
         WHERE q.name > ' kind ' AND q.name < ' kind!' AND (q.concurrency IS NOT NULL OR q.rate IS NOT NULL)
           AND substr(q.name, 7) = ANY (kinds))
     INTO t, limited FROM perdure.present k;
@@ -139,18 +138,14 @@ BEGIN
         WHERE NOT alone OR (l.mark = l.first AND l.place <= greatest(1, -l.first));
         most := CASE WHEN alone AND cardinality(lapsed) > 0 THEN 0 ELSE most - coalesce(cardinality(lapsed), 0) END;
         IF limited IS NOT NULL AND NOT alone THEN
-            SELECT c.ids, c.next_t INTO placed FROM perdure.claim_placed(limited, kinds, codes, most, t) AS c;
-            lapsed := coalesce(lapsed, '{}') || placed.ids;
-            most := most - cardinality(placed.ids);
-            next_t := placed.next_t;
+            SELECT c.ids, c.next_t INTO chosen, next_t FROM perdure.claim_placed(limited, kinds, codes, most, t) AS c;
             free_kinds := ARRAY(SELECT k FROM unnest(kinds) WITH ORDINALITY AS u(k, n) WHERE k <> ALL (limited) ORDER BY n);
             free_codes := ARRAY(SELECT codes[n] FROM unnest(kinds) WITH ORDINALITY AS u(k, n)
                                 WHERE k <> ALL (limited) ORDER BY n);
-        END IF;
-        IF alone THEN
+        ELSIF alone THEN
             SELECT array_agg(l.id) INTO chosen FROM perdure.claim_suspects(kinds, codes, most, t) AS l(id);
         ELSE
-            SELECT array_agg(l.id) INTO chosen FROM perdure.claim_due(free_kinds, free_codes, most, t) AS l(id);
+            SELECT array_agg(l.id) INTO chosen FROM perdure.claim_due(kinds, codes, most, t) AS l(id);
         END IF;
     END IF;
     chosen := coalesce(lapsed, '{}') || coalesce(chosen, '{}');

@@ -154,8 +154,9 @@ BEGIN
 END
 $$;
 
--- Lock what a claim may take of kinds with limits: what has a place, then what is admitted; each kind gets an equal part of
--- what is wanted. "next_t" is when to look again at these kinds.
+-- Lock what a claim may take where hosted kinds have limits: of these what has a place, then what is admitted; of all other
+-- kinds what is due. Each of them, and all others together, are asked for an equal part of what is left to be wanted; at each
+-- time another one comes first. "next_t" is when to look again at the kinds with limits.
 CREATE OR REPLACE FUNCTION perdure.claim_placed(
     limited text[], kinds text[], codes text[], most bigint, t timestamptz, OUT ids uuid[], OUT next_t timestamptz
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -163,16 +164,28 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    parts  int := cardinality(limited) + (NOT (kinds <@ limited))::int;
+    others int[] := ARRAY(SELECT n FROM generate_subscripts(kinds, 1) AS n WHERE kinds[n] <> ALL (limited) ORDER BY n);
+    parts  int := cardinality(limited) + (cardinality(others) > 0)::int;
+    first  int := perdure.first_place(perdure.micros(t), parts, 889516852);
+    i      int;
     mine   text[];
     part   bigint;
     placed uuid[];
     fresh  record;
 BEGIN
     ids := '{}';
-    FOR i IN 1 .. cardinality(limited) LOOP
+    FOR at IN 0 .. parts - 1 LOOP
+        i := (first + at) % parts + 1;
+        part := (most - cardinality(ids) + parts - at - 1) / (parts - at);
+        IF i > cardinality(limited) THEN
+            ids := ids || ARRAY(
+                SELECT l.id FROM perdure.claim_due(
+                    ARRAY(SELECT kinds[o.n] FROM unnest(others) WITH ORDINALITY AS o(n, place) ORDER BY place),
+                    ARRAY(SELECT codes[o.n] FROM unnest(others) WITH ORDINALITY AS o(n, place) ORDER BY place),
+                    part::int, t) AS l(id));
+            CONTINUE;
+        END IF;
         mine := ARRAY(SELECT codes[n] FROM generate_subscripts(kinds, 1) AS n WHERE kinds[n] = limited[i]);
-        part := (most - cardinality(ids) + parts - i) / (parts - i + 1);
         SELECT coalesce(array_agg(c.id), '{}') INTO placed
         FROM (SELECT p.id FROM perdure.process p
               WHERE p.kind = limited[i] AND p.code = ANY (mine) AND p.share = ' place' AND p.due_at <= t

@@ -309,9 +309,9 @@ BEGIN
 END
 $$;
 
--- A claim that may take tasks. Queues with a row are asked one after the other, by name, each for an equal part of what
--- is wanted, under the lock of that row; everything else is claimed as ever. Where no hosted queue has a row, this is
--- perdure.claim and one look at a tiny table.
+-- A claim that may take tasks. Queues with a row, each under the lock of that row, and everything else, claimed as ever, are
+-- asked one after the other, each for an equal part of what is left to be wanted; at each time another one comes first. Where
+-- no hosted queue has a row, this is perdure.claim and one look at a tiny table.
 CREATE OR REPLACE FUNCTION perdure.claim_queued(
     worker uuid, kinds text[], codes text[], most int, lease bigint, alone boolean, only_id uuid
 ) RETURNS TABLE (
@@ -331,22 +331,46 @@ DECLARE
     next_t  timestamptz;
     danger  boolean := false;
     others  int[];
+    first   int;
+    i       int;
+    part    int;
+    rows    int;
 BEGIN
     SELECT k.t INTO t FROM perdure.present k;
     IF parts > 0 AND EXISTS (SELECT FROM perdure.worker w WHERE w.id = worker AND w.ended_at IS NULL) THEN
         others := ARRAY(SELECT n FROM generate_subscripts(kinds, 1) AS n WHERE substr(kinds[n], 2) <> ALL (limited)
                         OR NOT starts_with(kinds[n], '@') ORDER BY n);
-        FOR i IN 1 .. cardinality(limited) LOOP
-            SELECT c.* INTO found
-            FROM perdure.claim_limited(
-                limited[i], ARRAY(SELECT codes[n] FROM generate_subscripts(kinds, 1) AS n WHERE kinds[n] = '@' || limited[i]),
-                (most + parts - i + (cardinality(others) > 0)::int) / (parts - i + 1 + (cardinality(others) > 0)::int),
-                alone, only_id, t) AS c;
-            chosen := chosen || found.taken;
-            owned := owned || found.owned;
-            next_t := least(next_t, found.next_t);
-            danger := danger OR found.suspects;
-            most := CASE WHEN alone AND cardinality(found.taken) > 0 THEN 0 ELSE most - cardinality(found.taken) END;
+        parts := parts + (cardinality(others) > 0)::int;
+        first := perdure.first_place(perdure.micros(t), parts, 1327217885);
+        FOR at IN 0 .. parts - 1 LOOP
+            i := (first + at) % parts + 1;
+            part := (most + parts - at - 1) / (parts - at);
+            IF i <= cardinality(limited) THEN
+                SELECT c.* INTO found
+                FROM perdure.claim_limited(
+                    limited[i], ARRAY(SELECT codes[n] FROM generate_subscripts(kinds, 1) AS n WHERE kinds[n] = '@' || limited[i]),
+                    part, alone, only_id, t) AS c;
+                chosen := chosen || found.taken;
+                owned := owned || found.owned;
+                next_t := least(next_t, found.next_t);
+                danger := danger OR found.suspects;
+                rows := cardinality(found.taken);
+            ELSE
+                -- The rows taken, and one more with what else the answer says: so the number of rows tells how many were taken.
+                RETURN QUERY
+                WITH answer AS MATERIALIZED (
+                    SELECT c.* FROM perdure.claim(
+                        worker, ARRAY(SELECT kinds[o.n] FROM unnest(others) WITH ORDINALITY AS o(n, place) ORDER BY place),
+                        ARRAY(SELECT codes[o.n] FROM unnest(others) WITH ORDINALITY AS o(n, place) ORDER BY place),
+                        part, lease, alone, only_id) AS c
+                )
+                SELECT a.* FROM answer a WHERE (a.taken).id IS NOT NULL
+                UNION ALL
+                (SELECT a.now, a.next_due_at, a.alive, a.suspects, NULL, NULL FROM answer a LIMIT 1);
+                GET DIAGNOSTICS rows = ROW_COUNT;
+                rows := rows - 1;
+            END IF;
+            most := CASE WHEN alone AND rows > 0 THEN 0 ELSE most - rows END;
         END LOOP;
         UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
             reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
@@ -357,11 +381,7 @@ BEGIN
         LEFT JOIN (unnest(chosen) WITH ORDINALITY AS u(id, n) CROSS JOIN LATERAL (
             SELECT o FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v) ON true
         ORDER BY u.n;
-        IF cardinality(others) = 0 THEN
-            RETURN;
-        END IF;
-        kinds := ARRAY(SELECT kinds[n] FROM unnest(others) WITH ORDINALITY AS o(n, i) ORDER BY i);
-        codes := ARRAY(SELECT codes[n] FROM unnest(others) WITH ORDINALITY AS o(n, i) ORDER BY i);
+        RETURN;
     END IF;
     RETURN QUERY SELECT * FROM perdure.claim(worker, kinds, codes, most, lease, alone, only_id);
 END
