@@ -144,6 +144,25 @@ def test_a_member_that_is_killed_is_replaced_and_its_process_goes_on(
     assert not any(alive(pid) for pid in members)
 
 
+def test_a_member_that_cannot_start_for_a_while_is_tried_again_and_then_the_pool_is_whole(
+    sqlite_terminal: Terminal, programs: list[Program], tmp_path: Path
+) -> None:
+    module = tmp_path / "shop_of_today.py"
+    module.write_text(whole := "from perdure import workflow\n\n\n@workflow\nasync def sale() -> None: ...\n")
+    words = ("worker", module.stem, "--workers", "2", "--stop", "0.1")
+    programs.append(pool := sqlite_terminal.program(*words, PYTHONPATH=f"src:.:{tmp_path}"))
+    members = {pool.pid_hosting(1), pool.pid_hosting(2)}
+    module.write_text(whole + "@workflow  # a deployment has copied half of it so far\n")
+    os.kill(victim := min(members), signal.SIGKILL)
+    pool.line_with(f"worker {victim} was killed by SIGKILL; another takes its place in 0.5 s")
+    assert "does not import" in pool.line_with("perdure: ")
+    pool.line_with("could not start, as told above (exit code 78); another takes its place in ")
+    module.write_text(whole)
+    assert pool.pid_hosting(3) not in members
+    pool.signal(signal.SIGTERM)
+    assert pool.wait() == 0
+
+
 def test_a_member_that_is_out_of_threads_for_good_makes_room_for_another(
     sqlite_terminal: Terminal, programs: list[Program]
 ) -> None:

@@ -18,7 +18,7 @@ HUNG = EXIT_HUNG
 WORN_OUT = 75
 """A worker has ended itself, because it was short of threads, descriptors or memory and did not recover."""
 CANNOT_START = 78
-"""A worker of a pool cannot start, so that starting it again is of no use; only its parent sees this code."""
+"""A worker of a pool cannot start: of no use to try again if no other could before. Only its parent sees this code."""
 INTERRUPTED = AT_ONCE
 """The command was interrupted with Ctrl-C, or a worker was told three times to stop."""
 

@@ -24,7 +24,7 @@ log = logger("worker")
 
 
 class WorkerSlot:
-    """One place in the pool: the OS process that runs there now; ``refused`` is the exit code of one that cannot."""
+    """One place in the pool: the OS process that runs there now; ``refused`` is set if it is given up: an exit code."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -34,7 +34,11 @@ class WorkerSlot:
 
 
 class WorkerPool:
-    """``size`` workers with the same options. :meth:`run` ends when they were told to stop, or when none can start."""
+    """``size`` workers with the same options.
+
+    :meth:`run` ends when they were told to stop, or when the first of them cannot start. Once a worker of the pool was
+    ready, one that cannot start is tried again: its modules may be changed just now, or its port still be taken.
+    """
 
     def __init__(self, options: ProcessOptions, url: str, size: int, machine: Computer | None = None) -> None:
         self.options = options
@@ -87,7 +91,7 @@ class WorkerPool:
                 code = WORN_OUT
             if self._stopping.is_set():
                 return
-            if code in (CANNOT_START, USAGE):
+            if code in (CANNOT_START, USAGE) and not any(each.ready.is_set() for each in self.slots):
                 slot.refused = code
                 return
             if self.machine.monotonic() - began > STEADY_SECONDS:
@@ -160,6 +164,8 @@ def _pid(slot: WorkerSlot) -> str:
 
 
 def _ended(code: int) -> str:
+    if code in (CANNOT_START, USAGE):
+        return f"could not start, as told above (exit code {code})"
     if code >= 0:
         return f"ended with exit code {code}"
     try:
