@@ -46,6 +46,7 @@ async def test_what_a_dead_worker_held_is_told_and_left_alone_from_the_first_swe
     await store.retire(gone, None, True)
     engine, _ = await opened(work=True, workflows=[order], recovery="observe")
     [loop] = [loop for loop in engine.worker.supervisor.loops if loop.name == "sweep owner gone"]
+    await loop.stop()  # its first pass may be under way, or over
     await loop._tick()
     await engine.worker.supervisor.log.look()
     views = {view.sweep: view for view in await engine.recovery.sweeps()}
