@@ -14,7 +14,7 @@ from perdure.monitoring.catalogue import METRICS
 from tests.house.tree import ROOT
 
 DEPLOY = ROOT / "deploy"
-KNOWN = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "CMD"}
+KNOWN = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD"}
 COMMANDS = {"perdure": {"worker", "migrate"}, "uvicorn": {"examples.web.fastapi_app:app"}}
 
 
@@ -38,6 +38,20 @@ def test_the_image_is_built_of_files_that_are_there() -> None:
             assert places[0].removeprefix("--from=") in stages
         else:
             assert [place for place in places if not (ROOT / place).exists() or f"!{place}" not in allowed] == []
+
+
+def test_the_first_process_of_every_container_reaps_what_programs_of_hard_steps_leave_behind() -> None:
+    every = instructions((DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    last = every[max(n for n, (name, _) in enumerate(every) if name == "FROM") :]
+    assert [json.loads(rest) for name, rest in last if name == "ENTRYPOINT"] == [["tini", "--"]]
+    assert any(name == "RUN" and re.search(r"apt-get install [^&]*\btini\b", rest) for name, rest in last)
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    parts = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")))
+    pods = [part["spec"]["template"]["spec"] for part in parts if part["kind"] == "Deployment"]
+    ours = [service for service in services.values() if service["image"] == "orders"]
+    # Kubernetes calls the entrypoint "command": either would take the place of tini.
+    assert [one for one in ours if "entrypoint" in one or "init" in one] == []
+    assert [one for pod in pods for one in pod["containers"] if "command" in one] == []
 
 
 def _is_of_ours(command: list[str]) -> bool:
@@ -64,7 +78,7 @@ def test_who_stops_a_worker_waits_longer_than_it_takes() -> None:
     pod = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")).__next__()["spec"]["template"][
         "spec"
     ]
-    assert pod["terminationGracePeriodSeconds"] > _stop(pod["containers"][0]["command"])
+    assert pod["terminationGracePeriodSeconds"] > _stop(pod["containers"][0]["args"])
     unit = _unit(DEPLOY / "perdure-worker@.service")
     assert int(unit["Service"]["TimeoutStopSec"]) > _stop(unit["Service"]["ExecStart"].split())
 
@@ -83,7 +97,7 @@ def test_what_is_on_kubernetes_finds_its_image_secret_and_labels() -> None:
     for spec in deployments.values():
         assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
         (container,) = spec["template"]["spec"]["containers"]
-        assert _is_of_ours(container["command"]) and container["env"][0]["name"] == "PERDURE_URL"
+        assert _is_of_ours(container["args"]) and container["env"][0]["name"] == "PERDURE_URL"
     (service,) = (part["spec"] for part in parts if part["kind"] == "Service")
     assert service["selector"] == deployments["orders-web"]["template"]["metadata"]["labels"]
 
