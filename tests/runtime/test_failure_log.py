@@ -147,6 +147,20 @@ async def test_what_workflow_code_prints_and_logs_is_not_repeated_by_its_replays
     assert [one.getMessage() for one in caplog.records if one.name == "shop"] == ["logged 0", "logged 1", "logged 2"]
 
 
+async def test_what_workflow_code_says_first_is_heard_also_of_a_process_that_was_started_elsewhere(
+    opened: Open, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client, _ = await opened(workflows=[talking])
+    handle = await client.start(talking)
+    engine, _ = await opened(work=True, workflows=[talking], options=WorkerOptions(cached=0))
+    for _ in range(3):
+        await until_row(engine, handle.id, lambda row: row.owner is None and row.opened_at is not None)
+        await handle.signal("go")
+    assert await handle.result(LIMIT) == 3
+    assert capsys.readouterr().out.split("\n") == ["said 0", "said 1", "said 2", ""]
+    assert [one.getMessage() for one in caplog.records if one.name == "shop"] == ["logged 0", "logged 1", "logged 2"]
+
+
 async def test_an_outage_of_the_database_is_told_once_and_its_end_once(
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:

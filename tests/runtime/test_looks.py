@@ -6,13 +6,15 @@ import asyncio
 
 import pytest
 
+from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.errors import ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
-from tests.runtime.conftest import LIMIT, Open, until_row
+from perdure.testing.faults import Gate
+from tests.runtime.conftest import LIMIT, Open, lose, until_row
 
 ways: list[str] = []
 
@@ -64,3 +66,33 @@ async def test_a_failed_process_that_cut_a_look_short_is_replayed_as_it_was_when
     with pytest.raises(ProcessFailed):  # and not ProcessBroken: its history fits
         await handle.result(LIMIT)
     assert ways == []
+
+
+@workflow
+async def looks_once() -> str:
+    await receive("go")
+    try:
+        return await receive("stop", str, timeout=0)
+    except TimeoutError:
+        return "on"
+
+
+async def test_a_turn_that_looks_is_written_only_together_with_what_the_look_has_found(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAILBOX_BYTES", 0)
+    engine, store = await opened(work=True, workflows=[looks_once], options=WorkerOptions(cached=0))
+    handle = await engine.start(looks_once)
+    await handle.signal("stop", "stopped")
+    await until_row(engine, handle.id, lambda row: row.seen == 1 and row.owner is None)
+    gate = Gate("messages", lambda wants: not wants)  # those that wait in the store are asked for by name
+    store.before = gate
+    await handle.signal("go")
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    assert engine.worker is not None
+    engine.worker.scheduler.drain()
+    assert (await engine.row(handle.id)).events == 0
+    await lose(engine, store)  # if it were written, the next worker would find a receiver that found nothing
+    await opened(work=True, workflows=[looks_once])
+    assert await handle.result(LIMIT) == "stopped"
+    gate.open.set()

@@ -92,7 +92,8 @@ class Replay:
         patches.recall(loop, events)
         fired = frozenset(event.place for event in events if event.type in _TIMERS)
         passed = has_passed(events[opening.letters + 1 :] if opening.letters else events)
-        loop.begin_replay(fired, turn_before(instance.process) if passed else None)
+        if events or instance.process.version:  # else no turn of it has ever been written: this is its first one
+            loop.begin_replay(fired, turn_before(instance.process) if passed else None)
         if opening.seeds:
             loop.begin_as(opening.began_as())
         loop.reseed(opening.seed_after(0, loop.process_id))
