@@ -195,9 +195,9 @@ async def test_where_no_socket_can_be_made_a_commit_is_answered_and_found_by_a_l
 async def test_a_socket_without_an_owner_that_cannot_be_removed_fails_no_commit_and_hides_no_other_socket(
     trial: Trial, neighbour: Neighbour, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    dead.bind(f"{file}-workers/0.bell")
-    dead.close()
+    monkeypatch.chdir(f"{file}-workers")  # the whole path may be too long for a socket
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind("0.bell")
 
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
