@@ -14,6 +14,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
 from perdure.testing.faults import Gate
+from perdure.turns.renewal import continue_as_new
 from tests.runtime.conftest import LIMIT, Open, lose, until_row
 
 ways: list[str] = []
@@ -96,3 +97,63 @@ async def test_a_turn_that_looks_is_written_only_together_with_what_the_look_has
     await opened(work=True, workflows=[looks_once])
     assert await handle.result(LIMIT) == "stopped"
     gate.open.set()
+
+
+@step(retry=Retry.NONE)
+async def round_of(number: int) -> int:
+    return number
+
+
+@workflow
+async def polls(number: int) -> list[int]:
+    """Ask at the beginning of each run whether it is to stop."""
+    try:
+        return [number, await receive("stop", int, timeout=0)]
+    except TimeoutError:
+        pass
+    await round_of(number)
+    if number == 0:
+        await receive("on")
+    return continue_as_new(number + 1)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_what_came_in_an_earlier_run_is_there_for_a_look_at_the_very_beginning_of_the_next(
+    opened: Open, killed: bool
+) -> None:
+    engine, store = await opened(work=True, workflows=[polls], options=WorkerOptions(cached=0))
+    handle = await engine.start(polls, 0)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.events)
+    await handle.signal("stop", 7)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.seen == 1)
+    if killed:
+        await lose(engine, store)
+        engine, _ = await opened(work=True, workflows=[polls], options=WorkerOptions(cached=0))
+    await engine.process(handle.id).signal("on")
+    assert await engine.process(handle.id, list[int]).result(LIMIT) == [1, 7]
+
+
+@workflow
+async def falls_as_it_begins_again(number: int) -> None:
+    if number == 0:
+        await receive("go")
+        continue_as_new(1)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hasty())
+            group.create_task(falling())
+    finally:
+        await tidy()
+
+
+async def test_a_look_at_the_beginning_of_a_run_that_is_cut_short_is_replayed_as_it_was(opened: Open) -> None:
+    ways.clear()
+    engine, _ = await opened(work=True, workflows=[falls_as_it_begins_again], options=WorkerOptions(cached=0))
+    handle = await engine.start(falls_as_it_begins_again, 0)
+    await handle.signal("go")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    await handle.retry()
+    with pytest.raises(ProcessFailed):  # and not ProcessBroken: its history fits
+        await handle.result(LIMIT)
+    assert ways == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from perdure import limits
@@ -19,7 +19,7 @@ from perdure.runtime import compensation, kept_arguments, published, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.open_steps import Slot
 from perdure.turns import patches
-from perdure.turns.asking import OutgoingSignal
+from perdure.turns.asking import EVERYWHERE, OutgoingSignal
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
 
@@ -90,16 +90,21 @@ class Replay:
         instance, loop, opening, events = self.instance, self.instance.loop, self.opening, self.events
         instance.inbox.new_run(opening.void)
         patches.recall(loop, events)
-        fired = frozenset(event.place for event in events if event.type in _TIMERS)
         passed = has_passed(events[opening.letters + 1 :] if opening.letters else events)
         if events or instance.process.version:  # else no turn of it has ever been written: this is its first one
-            loop.begin_replay(fired, turn_before(instance.process) if passed else None)
+            loop.begin_replay(self._fired(), turn_before(instance.process) if passed else None)
         if opening.seeds:
             loop.begin_as(opening.began_as())
         loop.reseed(opening.seed_after(0, loop.process_id))
         failed = last_attempt(events)
         turn.begin(instance, bytes(opening.input), not_before=0 if failed is None else failed.retry_at)
         self._stamp(0)
+
+    def _fired(self) -> Container[str]:
+        """Where the code has looked for letters, or has waited for a timer."""
+        if self.instance.process.run > 1 and not any(event.turn for event in self.events):
+            return EVERYWHERE
+        return frozenset(event.place for event in self.events if event.type in _TIMERS)
 
     def _turn(self, number: int, last: int) -> None:
         """Run the recorded turn of that number, if there is one; ``last`` is the number of its last event."""
@@ -171,17 +176,19 @@ class Replay:
 
     def _arrive(self) -> None:
         """The history has ended: what comes now is new."""
-        instance = self.instance
+        instance, loop = self.instance, self.instance.loop
         if self.opening.seeds:
-            instance.loop.reseed(self.opening.seed_of(instance.process.id))
-        instance.loop.end_replay()
-        patches.check(instance.loop)
+            loop.reseed(self.opening.seed_of(instance.process.id))
+        loop.end_replay()
+        patches.check(loop)
         published.note_patches(instance)
+        if loop.looks:
+            published.note_looks(instance)
         published.note(instance)
-        compensation.check(instance.loop, self.events)
+        compensation.check(loop, self.events)
         compensation.note_owed(instance, self.events)
-        if instance.loop.keeps:
-            kept_arguments.note(instance, instance.loop.open.values(), self.events)
+        if loop.keeps:
+            kept_arguments.note(instance, loop.open.values(), self.events)
 
     def _go_on(self) -> None:
         """Ask again for all that is still open, but for what the history says is under way or has been answered."""

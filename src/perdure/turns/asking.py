@@ -5,7 +5,7 @@ Steps, children, signals and orders to end a child are outputs: the runtime take
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,17 @@ class Outputs:
         self.outgoing: list[OutgoingSignal] = []
 
 
+class _Everywhere:
+    """All places."""
+
+    def __contains__(self, place: object) -> bool:
+        return True
+
+
+EVERYWHERE: Container[str] = _Everywhere()
+"""Where a run looks of which no turn is on record: each time that it begins anew it decides the same."""
+
+
 class AskingLoop(BareLoop):
     """The part of the turn loop that steps, children and the verbs of a turn use.
 
@@ -107,7 +118,7 @@ class AskingLoop(BareLoop):
         self.saga: saga.Whole | None = None
         self.shape: CallShape | None = None
         self.backlog = backlog
-        self.fired: frozenset[str] | None = None
+        self.fired: Container[str] | None = None
         self.past: int | None = None
         self.patches: Patches | None = None
         self.publications: Publications | None = None
@@ -260,6 +271,7 @@ class AskingLoop(BareLoop):
         """The place of the timer for which a receiver without time waits while its letters are read from the store.
 
         Empty if there are no ``more`` in the store. A replay does not ask the store: it looks where the history did.
+        The first turn of a later run looks everywhere, since what the run before has left was not read yet.
         """
         place = self.place(LOOK) + LOOK
         looks = more and not self.dead if self.fired is None else place in self.fired
@@ -267,7 +279,7 @@ class AskingLoop(BareLoop):
 
     def end_look(self, timer: Timer) -> None:
         """Cancel the timer of a look. One that was cut short is noted, for a replay has to look there too."""
-        if not (timer.cancelled() or self.dead) and self.fired is None:
+        if not (timer.cancelled() or self.dead) and self.fired in (None, EVERYWHERE):
             self.looks += (timer.place,)
             self.notes = True
         timer.cancel()

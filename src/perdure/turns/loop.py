@@ -7,7 +7,7 @@ in the recorded order, so replay arrives at the same place. Nothing here blocks,
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,7 @@ class TurnLoop(AskingLoop):
 
     # -- replay ------------------------------------------------------------------------------------------------------
 
-    def begin_replay(self, fired: frozenset[str], past: int | None) -> None:
+    def begin_replay(self, fired: Container[str], past: int | None) -> None:
         """Begin a replay: the timers at these places have fired; ``past`` is the recorded turn that it begins with.
 
         It is None if none is on record.
