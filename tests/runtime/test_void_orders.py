@@ -43,9 +43,7 @@ async def tries_again() -> str:
 async def test_a_cancel_from_before_a_restart_does_not_end_a_run_that_the_process_opens_itself(
     opened: Open, monkeypatch: pytest.MonkeyPatch, flow: Workflow[[], str]
 ) -> None:
-    monkeypatch.setattr(limits, "HEARD_BYTES", 1)
-    monkeypatch.setattr(limits, "BATCH_BYTES", 50)  # a claim reads no more of an inbox
-    monkeypatch.setattr("perdure.store.sqlite.claim.BATCH_BYTES", 50)
+    monkeypatch.setattr(limits, "HEARD_BYTES", 1)  # a claim, and a reading, bring one message of an inbox
     engine, _ = await opened(work=True, workflows=[flow])
     handle = await engine.start(flow)
     for _ in range(8):

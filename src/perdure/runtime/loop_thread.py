@@ -7,6 +7,7 @@ import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, TypeVar
 
 from perdure.errors import PerdureError, StoreUnavailable
@@ -27,7 +28,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.failure: BaseException | None = None
         self.loop, self.over = asyncio.new_event_loop(), asyncio.Event()
-        self._asked: set[Future[Any]] = set()
+        self._asked: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
         # A daemon: a program may end without closing what runs here.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
@@ -46,8 +47,8 @@ class LoopThread:
         except RuntimeError as error:  # the event loop is closed
             coroutine.close()
             raise gone(self.failure or error) from None
-        self._asked.add(future)
-        future.add_done_callback(self._asked.discard)
+        self._asked[future] = coroutine
+        future.add_done_callback(self._asked.pop)
         if self.failure is not None:  # the thread has ended just now, and does not hear this call
             self._answer_all(self.failure)
         return future
@@ -69,9 +70,11 @@ class LoopThread:
 
     def _answer_all(self, failure: BaseException) -> None:
         """Let all that wait hear that the thread has ended."""
-        for future in list(self._asked):
+        for future, coroutine in list(self._asked.items()):
             with suppress(InvalidStateError):  # it has its answer
                 future.set_exception(gone(failure))
+            if getcoroutinestate(coroutine) == CORO_CREATED:
+                coroutine.close()  # it will never begin
 
 
 def gone(failure: BaseException) -> PerdureError:

@@ -370,6 +370,7 @@ class ChildPool:
         if isinstance(answer, StepCrashed) and not (call.given_up or call.hanging):
             self.telemetry.count("cells_crashed")
         del self._busy[thread]
+        call.thread = None  # whoever gives it up now must not kill the cell of another call
         self._idle[thread] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, thread)
         self._next()
         if answer is not None:
