@@ -9,6 +9,7 @@ from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.kernel.retry import Retry
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.steps.attempt_run import AttemptRun
 from tests.runtime import hard
 from tests.runtime.account import FLOWS, Account, booking
@@ -101,8 +102,11 @@ async def test_a_step_with_a_transaction_begins_after_all_and_its_effect_is_ther
     assert asked == [1, 1]
 
 
-async def test_a_late_hard_step_whose_lease_stays_over_has_its_process_let_go_at_once(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[hard.packs])
+@pytest.mark.parametrize("waiting", [0, 1])
+async def test_a_late_hard_step_whose_lease_stays_over_has_its_process_let_go_at_once_and_leaves_its_cell_to_others(
+    opened: Open, waiting: int
+) -> None:
+    engine, _ = await opened(work=True, workflows=[hard.packs], options=WorkerOptions(cells=1))
     assert engine.worker is not None
     await engine.worker.heartbeat.guard.stop()
     scheduler, late_for = engine.worker.scheduler, engine.worker.scheduler.agent.late_for
@@ -115,5 +119,6 @@ async def test_a_late_hard_step_whose_lease_stays_over_has_its_process_let_go_at
         return late_for(attempt_run)
 
     scheduler.agent.late_for = late  # type: ignore[method-assign]
-    assert await (await engine.start(hard.packs)).result(LIMIT) == hard.Parcel("ANVIL+FLUTE", 9301)
-    assert engine.metrics()["leases_lost"] == 1
+    handles = [await engine.start(hard.packs) for _ in range(1 + waiting)]
+    assert [await one.result(LIMIT) for one in handles] == [hard.Parcel("ANVIL+FLUTE", 9301)] * len(handles)
+    assert (engine.metrics()["leases_lost"], engine.metrics()["cells_killed"]) == (1, 0)
