@@ -44,6 +44,7 @@ APART = (
     "core_step_transactions:transactions",
     "core_streams:audit",
     "core_progress:backups",
+    "core_queues:given_up",
     "core_queues:limited_queue",
     "core_queues:one_till",
     "core_restore:restoring",
