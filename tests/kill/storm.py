@@ -34,8 +34,7 @@ async def kills(url: str, folder: Path, wanted: int, seed: int, told: Told) -> s
                 child = await load.harness.start_worker(options={"in_flight": AT_ONCE})
                 await said(child, "ready")
                 await load.grown(chance.randrange(1, 40))
-                child.kill()
-                await child.wait()
+                await child.close()  # kills it, and lets go of the pipe to it
                 load.harness.workers.remove(child)
                 killed += 1
                 if killed % 50 == 0:
