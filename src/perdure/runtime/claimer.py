@@ -274,7 +274,7 @@ class Claimer:
         handover = self.scheduler.unreadable.handover
         if handover.lets_any_by:
             hosted = tuple(pair for pair in hosted if not handover.lets_by(pair))
-        if not shortages.unserved:
+        if not (shortages.unserved or shortages.held_back):
             return hosted
         return tuple(pair for pair in hosted if shortages.serves(pair[0]))
 

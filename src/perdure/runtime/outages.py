@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -112,8 +111,12 @@ class OutageWatch:
         for kind in list(self._held):
             many = min(1 if kind in self._granted else self._let_go.get(kind, 0), self._places(kind))
             pairs = tuple(pair for pair in self._registry.hosted if pair[0] == kind)
-            if many > 0 and pairs:
+            if many > 0 and pairs and not self._is_short_for(kind):
                 yield pairs, many
+
+    def _is_short_for(self, kind: str) -> bool:
+        """Whether this worker lacks what processes of a kind need: then it lets none through."""
+        return self._shortages is not None and kind in self._shortages.unserved
 
     def _places(self, kind: str) -> int:
         """How many more processes of a kind this worker may hold: its queue may have a limit."""
@@ -226,12 +229,8 @@ class OutageWatch:
             circuit = state.circuit
             if self._granted.get(kind) != circuit.opened or circuit.state != HALF_OPEN or now >= (circuit.until or 0):
                 self._granted.pop(kind, None)
-        begun, over, self._held = held - self._held, self._held - held, held
-        for kind in begun:
-            shortages.unserved[kind] = partial(self.holds, kind)
-            shortages.active = True
-        for kind in over:
-            shortages.unserved.pop(kind, None)
+        over, self._held = self._held - held, held
+        shortages.hold_back(held)
         if held:
             self._look_often()
         if over or self._granted or any(self._let_go.get(kind) for kind in held):

@@ -275,7 +275,7 @@ def let_go_what_waits(scheduler: Holder) -> None:
         still = _waits(instance)
         if still is not None:
             if still():
-                agent.shortages.unserved[instance.process.kind] = still
+                agent.shortages.cannot_serve(instance.process.kind, still)
             put_off(scheduler, instance)
 
 

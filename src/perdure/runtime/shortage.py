@@ -6,7 +6,7 @@ the worker holds fewer processes, and logs that once; if it does not recover by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Set
 
 from perdure import limits
 from perdure.exhaustion import CHILDREN, DESCRIPTORS, MEMORY, THREADS
@@ -49,7 +49,8 @@ class Shortages:
     """What this worker is short of, and how many processes it may hold meanwhile.
 
     ``active`` says that something is short, or was just now. ``unserved`` are the kinds of process that the worker
-    cannot serve now, each with a function that tells whether that still holds.
+    cannot serve now, each with a function that tells whether that still holds. ``held_back`` are the kinds that
+    outages hold: the end of a shortage does not end an outage, nor the other way round.
     ``worn_out`` is called once, with what is short, when the worker does not recover by itself.
     """
 
@@ -61,6 +62,7 @@ class Shortages:
     ) -> None:
         self.telemetry = telemetry
         self.unserved: dict[str, Callable[[], bool]] = {}
+        self.held_back: Set[str] = frozenset()
         self.active = False
         self._monotonic = monotonic
         self._worn_out = worn_out
@@ -107,9 +109,19 @@ class Shortages:
         """How many processes the worker may hold now, of its usual ``capacity``."""
         return capacity if self._share == 1.0 else max(1, int(capacity * self._share))
 
+    def cannot_serve(self, kind: str, still: Callable[[], bool]) -> None:
+        """Processes of a kind cannot be served until ``still`` says that this is over."""
+        self.unserved[kind] = still
+        self.active = True
+
+    def hold_back(self, kinds: Set[str]) -> None:
+        """Outages hold these kinds from now on, and no others."""
+        self.held_back = kinds
+        self.active = self.active or bool(kinds)
+
     def serves(self, kind: str) -> bool:
         """Whether processes of a kind can be served now."""
-        return kind not in self.unserved
+        return kind not in self.unserved and kind not in self.held_back
 
     def patient(self, what: Hashable) -> bool:
         """Whether something may be put off once more: for a minute in all, then its failure must count."""
@@ -144,4 +156,4 @@ class Shortages:
             self._share = min(1.0, self._share * 2)
             for what in self._spells:
                 self.progressed(what)
-        self.active = bool(self._spells or self.unserved) or self._share < 1.0
+        self.active = bool(self._spells or self.unserved or self.held_back) or self._share < 1.0
