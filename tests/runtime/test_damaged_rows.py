@@ -11,11 +11,13 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import IllegalMove, ProcessBroken, StoreError
+from perdure.kernel import child
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import FINAL, Status
@@ -279,3 +281,47 @@ class NothingNew:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+@workflow(name="newsletter")
+async def newsletter(what: str) -> str:
+    return what
+
+
+async def ordered_to_end(engine: Engine, id: str, sender: bytes | None) -> None:
+    """Its parent has ended, and says so."""
+    order = child.terminate(id_bytes(id), bytes(16))
+    await engine.store.send([order if sender is None else replace(order, sender=sender)])
+
+
+async def test_a_process_whose_order_to_end_does_not_say_by_whom_is_ended_all_the_same(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[bill])
+    ids = await half_way(engine, ["a"])
+    await ordered_to_end(engine, ids["a"], b"{")
+    row = await until_row(engine, ids["a"], lambda row: row.final)
+    assert row.status is Status.CANCELLED and b"who asked for it cannot be read" in (row.error or b"")
+
+
+async def test_a_history_that_holds_more_than_its_row_counts_does_not_keep_a_child_from_the_end_of_its_parent(
+    opened: Open, store_url: str
+) -> None:
+    engine, _ = await opened(work=True, workflows=[bill])
+    ids = await half_way(engine, ["a"])
+    assert await damage(store_url, ids["a"], "process", "events: 0")
+    await ordered_to_end(engine, ids["a"], None)
+    row = await until_row(engine, ids["a"], lambda row: row.final)
+    assert row.status is Status.CANCELLED and b"its parent has ended" in (row.error or b"")
+
+
+async def test_a_debounced_start_that_cannot_begin_is_parked_and_not_claimed_for_ever(
+    opened: Open, store_url: str
+) -> None:
+    client, _ = await opened(workflows=[newsletter])
+    options = newsletter.options(key="user-7", debounce=3600)
+    await client.start(options, "first")
+    handle = await client.start(options, "second")
+    assert await damage(store_url, handle.id, "process", "events: 0")
+    assert await damage(store_url, handle.id, "process", "due_at: created_at")
+    await opened(work=True, workflows=[newsletter])
+    with pytest.raises(ProcessBroken, match="number"):
+        await handle.result(LIMIT)

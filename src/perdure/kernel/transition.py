@@ -21,7 +21,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.notice import notices
 from perdure.kernel.process import COMPLETED, FINAL, MOVES, RUNNING, Process, Status
-from perdure.kernel.stored import under_way
+from perdure.kernel.stored import MALFORMED, under_way
 from perdure.kernel.worker import Hang
 from perdure.limits import ALONE_DEATHS
 
@@ -48,6 +48,14 @@ class Sender(Struct, frozen=True, omit_defaults=True):
     why: str = ""
     origin: str = ""
     context: str = ""
+
+    @classmethod
+    def read(cls, stored: bytes | None) -> Sender:
+        """The sender of an order; one that was damaged takes nothing from the order itself, which can be read."""
+        try:
+            return json.decode(stored or b"{}", type=cls)
+        except MALFORMED:
+            return cls(why="who asked for it cannot be read")
 
     def encode(self) -> bytes:
         """The sender as the JSON that is stored."""

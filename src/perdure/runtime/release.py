@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import json
 from msgspec.structs import replace
 
 from perdure import limits
@@ -160,21 +159,29 @@ def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool
     order = ordered(claimed.messages, max(claimed.process.seen, opening_of(claimed.events).void))
     if order is None:
         return False
+    commit = transition.terminated(
+        claimed.process, Sender.read(order.sender), claimed.events, now=scheduler.parts.time.now()
+    )
     scheduler.drop(instance)
-    sender = json.decode(order.sender or b"{}", type=Sender)
-    commit = transition.terminated(claimed.process, sender, claimed.events, now=scheduler.parts.time.now())
+    _end(scheduler, commit)
+    return True
+
+
+def _end(scheduler: Holder, commit: Commit) -> None:
+    """Write the end of a process that was let go; if its history takes no event, only its row tells of it."""
 
     def answered(answer: CommitAnswer | StoreError) -> None:
         # If we die here it is ended, or its lease lapses and the worker that takes it next finds the order again.
-        if isinstance(answer, StoreError):
-            log.error("process %s could not be ended with its parent: %s", id_text(order.process), answer)
+        if isinstance(answer, BadRecord) and commit.events:
+            _end(scheduler, transition.unrecorded(commit))
+        elif isinstance(answer, StoreError):
+            log.error("process %s could not be ended with its parent: %s", id_text(commit.after.id), answer)
         elif answer.verdict is Verdict.APPLIED:
             scheduler.parts.telemetry.counters["cancelled"] += 1
             scheduler.events.ended(commit.after, scheduler.parts.committer.sent)
             scheduler.events.posted(commit)
 
     scheduler.parts.committer.commit(commit, answered)
-    return True
 
 
 def begun(scheduler: Holder, instance: Instance) -> bool:
@@ -182,12 +189,14 @@ def begun(scheduler: Holder, instance: Instance) -> bool:
     process = instance.process
     if not is_debounced(process.key):
         return False
-    scheduler.drop(instance)
     commit = debounce.begun(process, now=scheduler.parts.time.now())
+    scheduler.drop(instance)
 
     def answered(answer: CommitAnswer | StoreError) -> None:
         # If we die here it has begun and is due, or its lease lapses and the worker that claims it next begins it.
-        if isinstance(answer, StoreError):
+        if isinstance(answer, BadRecord):
+            park(scheduler, instance, answer)  # else it would be claimed again, and be refused again, for ever
+        elif isinstance(answer, StoreError):
             log.error("process %s could not begin: %s", id_text(process.id), answer)
         elif answer.verdict is Verdict.APPLIED:
             scheduler.events.due(scheduler.parts.time.now())

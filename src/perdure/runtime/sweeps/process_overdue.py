@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import json
-
 from perdure import limits
 from perdure.authoring.task import may_end_late
 from perdure.errors import StoreUnavailable
@@ -19,7 +17,6 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
-from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue, Search, Store, every_message
@@ -89,11 +86,4 @@ async def _wish(store: Store, row: Process) -> Message | None:
 def _ended(row: Process, wish: Message | None, history: Sequence[Event], now: int) -> Commit:
     if wish is None:
         return transition.expired(row, history, now=now)
-    return transition.terminated(row, _who(wish), history, now=now, asked=True)
-
-
-def _who(wish: Message) -> Sender:
-    try:
-        return json.decode(wish.sender or b"{}", type=Sender)
-    except MALFORMED:  # it ends all the same: that it was asked to, and by when, can be read
-        return Sender(why="who asked for it cannot be read")
+    return transition.terminated(row, Sender.read(wish.sender), history, now=now, asked=True)
