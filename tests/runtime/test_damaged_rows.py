@@ -18,9 +18,11 @@ from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import IllegalMove, ProcessBroken, StoreError
 from perdure.kernel import child
+from perdure.kernel.claim import Claim
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import FINAL, Status
+from perdure.kernel.worker import WorkerRow
 from perdure.loop import Loop
 from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
@@ -325,3 +327,26 @@ async def test_a_debounced_start_that_cannot_begin_is_parked_and_not_claimed_for
     await opened(work=True, workflows=[newsletter])
     with pytest.raises(ProcessBroken, match="number"):
         await handle.result(LIMIT)
+
+
+async def test_a_claim_from_a_dead_worker_frees_a_process_whose_history_holds_more_than_its_row_counts(
+    opened: Open, store_url: str
+) -> None:
+    first, _ = await opened(work=True, workflows=[bill])
+    id = (await half_way(first, ["a"]))["a"]
+    await first.close()
+    engine, _ = await opened(work=True, workflows=[bill])
+    worker = engine.worker
+    assert worker is not None
+    await worker.claimer.loop.stop()
+    await worker.supervisor.stop()
+    row, dead = await engine.row(id), bytes(15) + b"d"
+    await engine.store.enlist(WorkerRow(dead, "dead", worker.registry.offer(0).encode()), 1_000_000)
+    taken = await engine.store.claim(Claim(dead, ((row.kind, row.code),), 1, 1, only=row.id))
+    assert [one.process.id for one in taken.claimed] == [row.id]
+    await engine.store.retire(dead, None, died=True)
+    assert await damage(store_url, id, "process", "events: 0")
+    await worker.claimer.look()
+    freed = await engine.row(id)
+    assert (freed.owner, freed.events, freed.token) == (None, 0, row.token + 3), "claimed, claimed again, and freed"
+    assert engine.metrics()["store_errors"] == 0

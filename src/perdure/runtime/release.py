@@ -37,7 +37,7 @@ from perdure.futures import asked
 from perdure.kernel import debounce, quarantine, transition
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
-from perdure.kernel.event import Event
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import lost, strange
 from perdure.kernel.message import Message, MessageType
@@ -53,6 +53,7 @@ from perdure.runtime.quarantine import report
 
 if TYPE_CHECKING:
     from perdure.kernel.worker import WorkerRow
+    from perdure.runtime.committer import Committer
     from perdure.runtime.holder import Holder
     from perdure.runtime.instance import Instance
 
@@ -314,6 +315,21 @@ def _waits(instance: Instance) -> Callable[[], bool] | None:
     return None if instance.inputs or instance.events or instance.steps.announced else still
 
 
+async def written(committer: Committer, commit: Commit) -> tuple[Commit, CommitAnswer]:
+    """Write what frees or ends a process; what was written, and its answer.
+
+    If the database refuses it since the history has more events than its row counts, it is written without its event.
+    The opening of a run is not: what the run begins with stands in no other place.
+    """
+    try:
+        return commit, await asked(committer.commit, commit)
+    except BadRecord:
+        if not commit.events or commit.events[0].type is EventType.RUN_OPENED:
+            raise
+        bare = transition.unrecorded(commit)
+        return bare, await asked(committer.commit, bare)
+
+
 async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
     """Free the processes claimed from workers that died, count each death, and return those that may go on at once.
 
@@ -335,7 +351,7 @@ async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Seq
         for one in claimed
         if one.process.id in guilty
     ]
-    await asyncio.gather(*(asked(scheduler.parts.committer.commit, commit) for commit in commits))
+    await asyncio.gather(*(written(scheduler.parts.committer, commit) for commit in commits))
     scheduler.parts.telemetry.revived(commit.after.kind for commit in commits)
     report(before, commits, scheduler.parts.alerts)
     return [one for one in claimed if one.process.id not in guilty]

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.clock import SECOND
+from perdure.errors import StoreUnavailable
 from perdure.exhaustion import exhausted
 from perdure.futures import asked
 from perdure.kernel.child import beforehand, portions, without_orders
@@ -24,6 +25,7 @@ from perdure.kernel.worker import WorkerRow
 from perdure.logs import logger
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.parts import WorkerParts
+from perdure.runtime.release import written
 from perdure.runtime.rescue import granted
 from perdure.runtime.sweep_round import left, saw
 from perdure.store.base import Overdue, Pruned, Search, Store, switch
@@ -95,17 +97,21 @@ class SweepContext:
         except Exception as error:
             if exhausted(error) or isinstance(error, through):
                 raise
-            if self._undecided.get(row.id) == row.version:
-                return
-            if len(self._undecided) >= limits.SWEEP_ROWS:
-                self._undecided.clear()
-            self._undecided[row.id] = row.version
-            text = (
-                f"process {id_text(row.id)} ({row.kind}) is left as it is, since nothing can be decided about it: "
-                f"{type(error).__name__}: {error}. Look at it with `perdure show`; `perdure terminate` ends it"
-            )
-            self.telemetry.count("records_unsound")
-            self.events.found(Finding("row_undecided", row.id, text))
+            self._left_alone(row, row.version, "nothing can be decided about it", error)
+
+    def _left_alone(self, row: Process, version: int, why: str, error: Exception) -> None:
+        """Report, once for each version of a row, that it is left as it is."""
+        if self._undecided.get(row.id) == version:
+            return
+        if len(self._undecided) >= limits.SWEEP_ROWS:
+            self._undecided.clear()
+        self._undecided[row.id] = version
+        text = (
+            f"process {id_text(row.id)} ({row.kind}) is left as it is, since {why}: "
+            f"{type(error).__name__}: {error}. Look at it with `perdure show`; `perdure terminate` ends it"
+        )
+        self.telemetry.count("records_unsound")
+        self.events.found(Finding("row_undecided", row.id, text))
 
     async def may_recover(self, found: str, rows: int) -> bool:
         """Whether a sweep may recover what it found; while recovery is paused, it is only reported, once."""
@@ -151,7 +157,7 @@ class SweepContext:
             log.warning("%s: left alone, since %s. `perdure recovery resume` ends it", found, by)
         return True
 
-    async def _written(self, commit: Commit) -> CommitAnswer:
+    async def _written(self, commit: Commit) -> tuple[Commit, CommitAnswer]:
         letters = beforehand(commit.sends)
         # If we die here some of many children have heard of their parent's end before it: the parent is held, over its
         # deadline, and the next round ends it.
@@ -159,18 +165,25 @@ class SweepContext:
             await asyncio.gather(*(asked(self.committer.send, letter) for letter in portion))
         if letters:
             commit = replace(commit, sends=without_orders(commit.sends))
-        answer: CommitAnswer = await asked(self.committer.commit, commit)
-        return answer
+        return await written(self.committer, commit)
 
     async def write(self, commits: Sequence[Commit]) -> list[Commit]:
-        """Write commits, and return those that were applied. A lost race is no error and is not counted."""
+        """Write commits, and return those that were applied, as they were written.
+
+        A lost race is no error and is not counted. What the database refuses is reported, and keeps no other waiting.
+        """
         given = await asyncio.gather(*(self._written(commit) for commit in commits), return_exceptions=True)
         applied = []
         for commit, answer in zip(commits, given, strict=True):
-            if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-                applied.append(commit)
-                if commit.after.token > commit.token:
-                    self.events.taken(commit.after.id, commit.after.token)
+            if isinstance(answer, tuple):
+                if answer[1].verdict is Verdict.APPLIED:
+                    applied.append(answer[0])
+                    if commit.after.token > commit.token:
+                        self.events.taken(commit.after.id, commit.after.token)
+            elif not isinstance(answer, Exception):
+                raise answer
+            elif not isinstance(answer, StoreUnavailable):  # else it is no fault of the row, and the next round tries
+                self._left_alone(commit.after, commit.version, "what was decided about it cannot be written", answer)
         return applied
 
 

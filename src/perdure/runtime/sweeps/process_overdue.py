@@ -55,9 +55,10 @@ async def _decided(
     why = f"it is over its deadline: {told_first(orders)}"
     pause = held(row, Sender("perdure", why, "supervisor"), now=context.time.now(), idle_at=context.time.idle_at())
     # If we die here or later it is held and over its deadline: the next round ends it.
-    if not await context.write([pause]):
-        return ()
-    return (_ended(pause.after, wish, (*history, *pause.events), context.time.now()),)
+    return tuple(
+        _ended(paused.after, wish, (*history, *paused.events), context.time.now())
+        for paused in await context.write([pause])
+    )
 
 
 async def _without_those_at_work(context: SweepContext, rows: Sequence[Process]) -> list[Process]:
