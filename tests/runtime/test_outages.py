@@ -202,6 +202,27 @@ async def test_the_canary_of_a_worker_that_died_is_given_up_and_another_worker_e
     assert await handle.result(timeout=10) == "A-1 is paid"
 
 
+async def test_failures_during_an_outage_do_not_count_towards_the_next_one_whatever_other_kinds_do(
+    opened: Open,
+) -> None:
+    rules = {"order": {"failures": 3, "open_for": 3600.0}, "greeting": {"failures": 9}}
+    options = WorkerOptions(outages=rules)
+    engine, store = await opened(work=True, workflows=[order, greeting], options=options)
+    watch = engine.worker.outages
+    await watch.loop.stop()
+    await engine.outages.begin("order", who="Ann")
+    error = Failure("BankDown", "no answer").encode()
+    for kind in ("order", "order", "order", "greeting"):  # the orders were under way as it began
+        watch.ended(Process(bytes(16), kind, None, b"[]", status=Status.FAILED, error=error), 0.0)
+    await watch.look()
+    await engine.outages.end("order", who="Ann")
+    await watch.look()
+    assert [view.held for view in await engine.outages.list() if view.kind == "order"] == [False]
+    notes = {note.name: note.read(OutageState) for note in await store.records(Note)}
+    assert notes[f"{PREFIX}order"].counts == {}
+    assert [count.number for count in notes[f"{PREFIX}greeting"].counts.values()] == [1]
+
+
 def test_what_waits_is_let_go_few_at_first_and_then_without_limit() -> None:
     rule = OutageRule(failures=2, within=60, open_for=10)
     state = rule.failed(OutageState(), {"f": FailedAlike(1, "BankDown"), "g": FailedAlike(1, "Other")}, 1)

@@ -151,6 +151,9 @@ class OutageWatch:
             notes = {note.name: note for note in await self._store.records(Note)}
             now = await self._store.now()
             changes, granted = self._decided(notes, failures, probed, now)
+            # What has changed nothing counts no longer: only a refused change is decided again.
+            failures = {kind: counts for kind, counts in failures.items() if kind in changes}
+            probed = {kind: canaries for kind, canaries in probed.items() if kind in changes}
             if changes:
                 # If we die here a canary may be granted that nobody lets through: it is given up after a while.
                 rows = {row.name: row for row in await self._store.records(Note, list(changes.values()))}
@@ -162,9 +165,6 @@ class OutageWatch:
                         if kind in granted:
                             self._granted[kind] = granted[kind]
                 notes = rows
-            else:
-                failures.clear()
-                probed.clear()
             self.seen(notes, now)
         finally:
             for kind, counts in failures.items():
