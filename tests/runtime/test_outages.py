@@ -154,7 +154,8 @@ def test_what_became_of_a_canary_that_was_let_go_is_read_from_its_row() -> None:
     assert Canary("order", 2, 4).told(row, 9) is None, "it is due again"
     assert Canary("order", 2, 4).told(row, 5) is None, "it has done nothing: it waits for the rest of its timer"
     assert Canary("order", 2, 3).told(row, 5) == Probed(True, 2)
-    assert Canary("order", 2, 0).told(replace(row, events=0), 5) == Probed(True, 2), "a new one may begin by waiting"
+    begun = replace(row, events=0, awaiting="timer")
+    assert Canary("order", 2, 0).told(begun, 5) == Probed(True, 2), "a new one may begin by waiting"
     barred = replace(row, awaiting="timer, breaker bank")
     assert Canary("order", 2, 3).told(barred, 5) == Probed(False, 2, "timer, breaker bank is to be tried again")
     assert Canary("order", 2, 4).told(replace(row, status=Status.COMPLETED), 5) == Probed(True, 2)

@@ -134,7 +134,12 @@ class Canary(Struct, frozen=True):
             return None
         if any(part.startswith(("step ", "undo ", BREAKER_MARK)) for part in (row.awaiting or "").split(", ")):
             return Probed(False, self.opened, f"{row.awaiting} is to be tried again")
-        return Probed(True, self.opened) if not self.events or row.events > self.events else None
+        waits = row.events > self.events or (not self.events and row.awaiting is not None)
+        return Probed(True, self.opened) if waits else None
+
+    def void(self, row: Process, now: int) -> bool:
+        """Whether its row tells nothing, and will not: it has ended or is held for another reason, or is due again."""
+        return row.status is not Status.RUNNING or (row.owner is None and (row.due_at or 0) <= now)
 
 
 class Count(Struct, frozen=True):

@@ -165,10 +165,9 @@ class Claimer:
                 full = full or len(answers[-1].claimed) == asked
                 if self.alone and answers[-1].claimed:
                     break
-            for hosted, most in self._held_back.offers():
+            for hosted, most, only in self._held_back.offers():
                 asked = min(most, room, self._most())
-                answers.append(await self.claim(hosted, asked))
-                self._held_back.claimed(hosted[0][0], answers[-1].claimed)
+                answers.append(await self.claim(hosted, asked, only=only, offered=True))
         except Exception as error:
             return self._failed(asked, error)
         self.unsure = False
@@ -306,10 +305,12 @@ class Claimer:
         limit: int,
         among: tuple[bytes, ...] = (),
         only: bytes | None = None,
+        offered: bool = False,
     ) -> ClaimAnswer:
         """Claim up to ``limit`` processes of these kinds and versions, and hold them.
 
-        ``among`` restricts the claim to some processes, ``only`` to a single one, due or not.
+        ``among`` restricts the claim to some processes, ``only`` to a single one, due or not. ``offered`` says that
+        they are of one kind, which is held back: they are told of before they are held, since some do not stay.
         """
         sent = self.scheduler.time.monotonic()
         claim = Claim(
@@ -332,6 +333,8 @@ class Claimer:
         if answer.claimed:
             self.claimed_any.set()
         mine = await without_the_dead(self.scheduler, answer.claimed)
+        if offered:
+            self._held_back.claimed(hosted[0][0], mine)
         await self._adopt([adopt(self.scheduler, claimed, sent) for claimed in mine])
         return answer
 

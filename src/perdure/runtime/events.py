@@ -83,8 +83,8 @@ class WorkerEvents(Ends, Protocol):
 class HeldBack(Protocol):
     """Kinds that ordinary claims leave out, and of which some processes are claimed all the same."""
 
-    def offers(self) -> Iterator[tuple[tuple[tuple[str, str], ...], int]]:
-        """What to claim of one kind, and how much of it."""
+    def offers(self) -> Iterator[tuple[tuple[tuple[str, str], ...], int, bytes | None]]:
+        """What to claim of one kind, how much of it, and by its id if it is to be a certain process."""
 
     def claimed(self, kind: str, claimed: Iterable[Claimed]) -> None:
-        """These were claimed of it."""
+        """These were claimed of it, and are not held yet."""

@@ -39,12 +39,14 @@ class OutageWatch:
         self._registry = parts.registry
         self._alerts = parts.alerts
         self._incarnation = parts.incarnation
+        self._time = parts.time
         self._ends = ends
         self.rules: Mapping[str, OutageRule] = parts.outages
         self._held: set[str] = set()
         self._failures: dict[str, dict[str, FailedAlike]] = {}
         self._probed: dict[str, list[Probed]] = {}
         self._granted: dict[str, int] = {}  # canaries that may be claimed, each with ``opened`` of its circuit
+        self._again: dict[str, bytes] = {}  # of a granted canary: the process that is due again, and goes on as it
         self._canaries: dict[bytes, Canary] = {}
         self._parted: dict[bytes, Canary] = {}
         self._let_go: dict[str, int] = {}
@@ -79,6 +81,9 @@ class OutageWatch:
         canary = self._canaries.pop(process.id, None) or self._parted.pop(process.id, None)
         if not failed and canary is None:
             return
+        if canary is not None and process.status is Status.CANCELLED:
+            self._parted[process.id] = canary  # it was not tried to its end: the next look lets another through
+            return
         failure = Failure.shown(process.error or b"") if failed else None
         if canary is not None:
             error = "" if failure is None else failure.origin[1]
@@ -106,13 +111,13 @@ class OutageWatch:
         """Whether a kind is held back here: ordinary claims leave it out."""
         return kind in self._held
 
-    def offers(self) -> Iterator[tuple[Hosted, int]]:
+    def offers(self) -> Iterator[tuple[Hosted, int, bytes | None]]:
         """What may be claimed of kinds that are held back: granted canaries, and what is let go this second."""
         for kind in list(self._held):
             many = min(1 if kind in self._granted else self._let_go.get(kind, 0), self._places(kind))
             pairs = tuple(pair for pair in self._registry.hosted if pair[0] == kind)
             if many > 0 and pairs and not self._is_short_for(kind):
-                yield pairs, many
+                yield pairs, many, self._again.get(kind)
 
     def _is_short_for(self, kind: str) -> bool:
         """Whether this worker lacks what processes of a kind need: then it lets none through."""
@@ -126,14 +131,19 @@ class OutageWatch:
         return queue.at_most - sum(one.process.kind == kind for one in self._claimer.scheduler.instances.values())
 
     def claimed(self, kind: str, claimed: Iterable[Claimed]) -> None:
-        """These were claimed by such an offer. A canary that is granted waits for one that is due."""
+        """These were claimed by such an offer, and are not held yet. A granted canary waits for one that is due.
+
+        What is over its deadline is no canary: its code is not run any more.
+        """
         rows = [one.process for one in claimed]
-        if kind in self._granted:
-            if rows:
-                opened = self._granted.pop(kind)
-                self._canaries |= {row.id: Canary(kind, opened, row.events) for row in rows}
-        else:
+        if kind not in self._granted:
             self._let_go[kind] = max(self._let_go.get(kind, 0) - len(rows), 0)
+            return
+        self._again.pop(kind, None)
+        now = self._time.now()
+        if tried := [row for row in rows if row.deadline is None or row.deadline > now]:
+            opened = self._granted.pop(kind)
+            self._canaries |= {row.id: Canary(kind, opened, row.events) for row in tried}
 
     # -- the store ---------------------------------------------------------------------------------------------
 
@@ -176,18 +186,27 @@ class OutageWatch:
                 self._probed.setdefault(kind, []).extend(canaries)
 
     async def _look_at_parted(self, probed: dict[str, list[Probed]]) -> None:
-        """See what has become of the canaries that were let go here."""
+        """See what has become of the canaries that were let go here.
+
+        One that tells nothing is let through once more if it is due; if it has ended or is held, another one is.
+        """
         if not (asked := tuple(self._parted)):
             return
         rows = {row.id: row for row in await self._store.search(Search(ids=asked, limit=len(asked)))}
         now = await self._store.now()
         for id in asked:
             row, canary = rows.get(id), self._parted.get(id)
-            told = None if row is None or canary is None else canary.told(row, now)
-            if canary is not None and told is not None:
+            if canary is None:
+                continue
+            if row is not None and (told := canary.told(row, now)) is not None:
                 probed.setdefault(canary.kind, []).append(told)
-            if row is None or row.final or told is not None:
-                self._parted.pop(id, None)
+                del self._parted[id]
+            elif (row is None or canary.void(row, now)) and canary.kind not in self._granted:
+                # If the outage is not where it was, or the time of this canary is over, ``seen`` takes the grant back.
+                self._granted[canary.kind] = canary.opened
+                if row is not None and row.status is Status.RUNNING:
+                    self._again[canary.kind] = id
+                del self._parted[id]
 
     def _decided(
         self,
@@ -229,6 +248,7 @@ class OutageWatch:
             circuit = state.circuit
             if self._granted.get(kind) != circuit.opened or circuit.state != HALF_OPEN or now >= (circuit.until or 0):
                 self._granted.pop(kind, None)
+                self._again.pop(kind, None)
         over, self._held = self._held - held, held
         shortages.hold_back(held)
         if held:
