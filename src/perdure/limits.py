@@ -133,6 +133,8 @@ HUNG_STEP_RESTART_SECONDS = 600.0
 
 # Batches
 COMMAND_TRIES = 20
+COMMAND_AGAIN_SECONDS = 0.005  # at most, before the second try; twice as long before each further one, up to a cap
+COMMAND_AGAIN_CAP_SECONDS = 0.5
 SEIZED_SECONDS = 2.0
 OWNER_HEARS_SECONDS = 2.0
 REMOVAL_SECONDS = 5.0  # a machine that removes itself stays so long, for those who look for its last answers

@@ -20,6 +20,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.kernel.run import opening_of
 from perdure.kernel.transition import released
+from perdure.kernel.worker import WorkerRow
 from tests.runtime.conftest import LIMIT, Open, until_row
 from tests.runtime.test_sealed_life import sealed
 
@@ -166,7 +167,9 @@ async def test_a_start_while_a_worker_claims_it_takes_it_back(opened: Open) -> N
     engine, store = await opened(workflows=FLOWS)
     handle = await engine.start(soon(0.01), "a")
     row = await engine.row(handle.id)
-    claim = Claim(engine.machine.new_id(), (), 1, 15 * SECOND, only=row.id, seize=True)
+    worker = engine.machine.new_id()
+    await store.enlist(WorkerRow(worker, "elsewhere"), 15 * SECOND)
+    claim = Claim(worker, ((row.kind, row.code),), 1, 15 * SECOND, only=row.id)
     claimed = (await store.claim(claim)).claimed[0].process
     again = await engine.start(soon(0.01), "b")
     assert (again.id, again.created) == (handle.id, False)

@@ -12,9 +12,14 @@ from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Cluster, Swarm, simulate
 
 
+@step
+async def doze(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
 @workflow
 async def nap(seconds: float) -> str:
-    await asyncio.sleep(seconds)
+    await doze(seconds)
     return "awake"
 
 

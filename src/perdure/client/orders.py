@@ -46,7 +46,12 @@ class Orders(Reference):
             await asyncio.sleep(limits.STEPS_TOLD_SECONDS / 20)
 
     async def _decided(self, decision: Decision) -> None:
-        """Read the row and its run, let the kernel decide, and write; if the row has changed meanwhile, seize it."""
+        """Read the row and its run, let the kernel decide, and write; if the row has changed meanwhile, seize it.
+
+        A row without an owner is not seized: other commands have changed it, or its worker has just let it go. Then
+        this tries again after a short pause, by chance, so that commands that have met do not meet again.
+        """
+        pause = limits.COMMAND_AGAIN_SECONDS
         for _ in range(limits.COMMAND_TRIES):
             row = await self._parts.row(self.id_bytes)
             history: Sequence[Event] = ()
@@ -56,12 +61,15 @@ class Orders(Reference):
                 return
             if await self._seized(decision.decide):
                 return
+            await asyncio.sleep(pause * self._parts.machine.random())
+            pause = min(pause * 2, limits.COMMAND_AGAIN_CAP_SECONDS)
         raise IllegalMove(f"process {self.id} kept changing while the command was decided; nothing was done, try again")
 
     async def _seized(self, decide: Decide) -> bool:
         """Take a running process from its worker, so that the worker can change it no more; then decide and write.
 
         For a moment the command itself owns the process, with a short lease. Only another command can take it then.
+        False if there was no owner: such a process waits for its time, and may not even have begun.
         """
         lease = microseconds(limits.SEIZED_SECONDS)
         answer = await self._parts.store.claim(

@@ -34,8 +34,9 @@ class Claim(Struct, frozen=True, gc=False):
     ``alone`` asks for suspects only (processes held at two deaths of their worker); otherwise suspects are left out.
     ``only`` narrows the claim to one process, due or not. The claim is refused as a whole if the incarnation was ended.
     ``among`` narrows it to processes that a hint names as due and free: the store looks for no others.
-    ``seize`` takes the ``only`` process, if it is running, from its owner, hosted here or not: for a command whose
-    writes the owner keeps overtaking. Its ``worker`` is a fresh id, which never enlists and never beats.
+    ``seize`` takes the ``only`` process, if it is running, from its owner, hosted here or not, and nothing if it has
+    none: for a command whose writes the owner keeps overtaking. Its ``worker`` is a fresh id, which never enlists and
+    never beats.
     ``cached`` are processes that the claimant still has in memory, by id: the token and version of the row when it let
     go of them.
     """

@@ -133,8 +133,8 @@ class Model:
     def claim(self, claim: Claim) -> ClaimAnswer:
         """Take what is due: lapsed rows first, then by priority, due time and id."""
         if claim.seize:
-            running = [row for row in self.rows.values() if row.id == claim.only and row.status is Status.RUNNING]
-            return ClaimAnswer(tuple(self._take(row, claim) for row in running), self.now)
+            rows = [row for row in self.rows.values() if row.id == claim.only and row.owner]
+            return ClaimAnswer(tuple(self._take(row, claim) for row in rows if row.status is Status.RUNNING), self.now)
         if not self.alive(claim.worker):
             return ClaimAnswer((), self.now, alive=False)
         taken = self._wanted(claim)[: claim.limit]

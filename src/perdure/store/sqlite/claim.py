@@ -99,7 +99,7 @@ def _owned(transaction: Transaction, claim: Claim, rows: Sequence[Process]) -> l
     due_at = now + claim.lease
     if rows:
         ids = [row.id for row in rows]
-        common = claim.worker, due_at, now, now, claim.seize
+        common = claim.worker, due_at, now, now
         if transaction.connection.write("own_processes", 1, ids, *common) != len(ids):
             ours = {row.id for row in _read(transaction.connection, ids) if row.owner == claim.worker}
             rows = [row for row in rows if row.id in ours]
@@ -178,7 +178,7 @@ def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
 
 def _may_take(row: Process, claim: Claim, now: int) -> bool:
     if claim.seize:
-        return row.status is Status.RUNNING
+        return row.status is Status.RUNNING and row.owner is not None
     return (
         row.status is Status.RUNNING
         and (row.owner is None or (row.due_at is not None and row.due_at <= now))

@@ -270,11 +270,12 @@ class Placing(Crowded):
         await self._started(trial, 1)
         assert [row.id for row in await self._taken(trial, worker)] == [begun.id]
 
-    async def test_a_command_seizes_one_that_waits_and_gives_it_no_place(self, trial: Trial) -> None:
+    async def test_a_command_that_was_outrun_leaves_one_alone_that_waits_for_a_place(self, trial: Trial) -> None:
         await self._limit_kind(trial, concurrency=1)
-        [row] = await self._started(trial, 1)
-        seized = only((await trial.claim(trial.ids.new_id(), only=row.id, seize=True)).claimed).process
-        assert (seized.id, seized.share) == (row.id, None)
+        [waiting] = await self._started(trial, 1)
+        row = await trial.row(waiting.id)
+        assert (await trial.claim(trial.ids.new_id(), only=row.id, seize=True)).claimed == ()
+        assert await trial.row(row.id) == row
 
     async def test_a_suspect_waits_for_its_quarantine_and_not_for_a_place(self, trial: Trial) -> None:
         worker, alone = await trial.worker(), await trial.worker("alone")

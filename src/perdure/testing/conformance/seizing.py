@@ -20,7 +20,7 @@ PATIENCE = 5.0
 
 
 class Seizing:
-    """Claims that seize: from a live owner, out of a sleep, whether it is hosted or not; and who is notified."""
+    """Claims that seize: from an owner, whether it lives or not, hosted or not; and who is notified."""
 
     async def test_rule_22_a_seizure_takes_a_process_from_a_live_owner_whatever_its_version(self, trial: Trial) -> None:
         owner, command = await trial.worker(), trial.ids.new_id()
@@ -54,17 +54,25 @@ class Seizing:
         again = only((await trial.claim(owner)).claimed)
         assert (again.process.token, again.was_owned_by) == (taken.token + 1, command)
 
-    async def test_a_seizure_asks_neither_for_a_due_time_nor_for_who_hosts_it(self, trial: Trial) -> None:
+    async def test_a_seizure_leaves_alone_what_nobody_owns(self, trial: Trial) -> None:
         worker = await trial.worker()
         later = await trial.time.now() + 3600 * SECOND
         asleep = await trial.done(released(await trial.owned(worker), later))
         idle = await trial.done(resting(await trial.owned(worker), later))
+        delayed = await trial.started(due_at=later)
         foreign = await trial.started(kind="refund", due_at=later)
         suspect = await trial.started(deaths=SUSPECT_DEATHS)
-        for row in (asleep, idle, foreign, suspect):
-            command = trial.ids.new_id()
-            taken = only((await trial.claim(command, only=row.id, hosted=(), seize=True)).claimed)
-            assert (taken.process.owner, taken.process.reminder, taken.was_owned_by) == (command, False, None)
+        due = await trial.started()
+        for row in (asleep, idle, delayed, foreign, suspect, due):
+            assert (await trial.claim(trial.ids.new_id(), only=row.id, hosted=(), seize=True)).claimed == ()
+            assert await trial.row(row.id) == row
+
+    async def test_a_seizure_takes_a_process_from_an_owner_whose_lease_is_over(self, trial: Trial) -> None:
+        worker, command = await trial.worker(), trial.ids.new_id()
+        row = await trial.owned(worker)
+        await trial.time.advance(LEASE / SECOND + 1)
+        taken = only((await trial.claim(command, only=row.id, hosted=(), seize=True)).claimed)
+        assert (taken.process.owner, taken.process.token, taken.was_owned_by) == (command, row.token + 1, worker)
 
     async def test_a_seizure_leaves_alone_what_does_not_run(self, trial: Trial) -> None:
         worker = await trial.worker()

@@ -68,13 +68,13 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: own_processes
--- One that waits for a place among the processes of its kind stays free, which the count of changed rows tells. A command
--- seizes it all the same, and a suspect waits for its quarantine only.
+-- One that waits for a place among the processes of its kind stays free, which the count of changed rows tells. A
+-- suspect waits for its quarantine only.
 UPDATE process SET
     owner = ?, due_at = ?, opened_at = coalesce(opened_at, ?), changed_at = ?,
     token = token % 9223372036854775807 + 1, reminder = 0
 WHERE (
-    ? OR share = ' place' OR owner IS NOT NULL OR deaths >= 2 OR ' kind ' || kind NOT IN (
+    share = ' place' OR owner IS NOT NULL OR deaths >= 2 OR ' kind ' || kind NOT IN (
         SELECT name FROM queue
         WHERE name > ' kind ' AND name < ' kind!' AND (concurrency IS NOT NULL OR rate IS NOT NULL)
     )
