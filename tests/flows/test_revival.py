@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import Engine, Handle, Policy, Retry, Status, WorkerOptions, flow, testing, workflow
+from perdure import Engine, Handle, Policy, Retry, Status, WorkerOptions, flow, machine, step, testing, workflow
 from perdure.errors import DefinitionError
-from perdure.kernel.event import EventType
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.process import Process
+from perdure.kernel.retry import decode_attempt
 from tests.flows.transfer import Transfer, ask, done, gates, note, position, sent, waits
 from tests.runtime.conftest import LIMIT, Open, lose, until, until_row
 
@@ -137,6 +140,115 @@ async def test_a_policy_keeps_a_step_of_any_workflow_from_going_on_by_itself(ope
     await handle.retry()
     assert await handle.result(LIMIT) == "errand"
     assert done["began errand"] == 2
+
+
+@step(retry=Retry(attempts=3, first=600, cap=600, jitter=0))
+async def send() -> str:
+    done["sent"] += 1
+    raise ConnectionError("busy")
+
+
+@workflow
+async def letter(*, together: bool) -> str:
+    """Sends something once it has been written, or while something else is under way, and then sends it again later."""
+    if together:
+        return "".join(await asyncio.gather(waits("letter"), send()))
+    await waits("letter")
+    return await send()
+
+
+def due_of_retry(row: Process, events: list[Event]) -> bool:
+    [failed] = [event for event in events if event.type is EventType.ATTEMPT_FAILED]
+    return row.due_at == decode_attempt(failed.payload or b"").retry_at
+
+
+@pytest.mark.parametrize("delay", [0, 5000])
+async def test_a_loss_before_a_step_was_asked_for_does_not_keep_it_from_its_retry(opened: Open, delay: float) -> None:
+    options = WorkerOptions(policies={"letter.*.send": Policy(revival_delay=delay)})
+    first, store = await opened(work=True, workflows=[letter], options=options)
+    handle = await first.start(letter, together=False)
+    await until(lambda: done["began letter"])
+    await lose(first, store)
+    gates["letter"].set()
+    second, _ = await opened(work=True, workflows=[letter], options=options)
+    await until_row(second, handle.id, lambda row: done["sent"] and row.owner is None)
+    await second.close(0)
+    third, _ = await opened(work=True, workflows=[letter], options=options)
+    await third.process(handle.id).signal("anything")
+    row = await until_row(third, handle.id, lambda row: row.seen == 1 or row.status is not Status.RUNNING)
+    row = await until_row(third, handle.id, lambda row: row.owner is None)
+    assert (row.status, row.error, done["sent"]) == (Status.RUNNING, None, 1)
+    assert due_of_retry(row, await third.process(handle.id).history()), "its ordinary retry is not put off"
+
+
+class Postman(machine.Machine):
+    @machine.init
+    def hired(self) -> None:
+        pass
+
+    @machine.signal
+    async def fetch(self) -> None:
+        await waits("letter")
+
+    @machine.signal
+    async def bring(self) -> None:
+        await send()
+
+    @machine.repair
+    async def bring_all(self) -> None:
+        await send()
+
+
+@pytest.mark.parametrize("delay", [0, 5000])
+async def test_a_loss_in_an_earlier_method_does_not_keep_a_step_of_a_machine_from_its_retry(
+    opened: Open, delay: float
+) -> None:
+    options = WorkerOptions(policies={"Postman.*.send": Policy(revival_delay=delay)})
+    first, store = await opened(work=True, workflows=[Postman.hired], options=options)
+    handle = await first.start(Postman.hired)
+    await handle.signal(Postman.fetch)
+    await handle.signal(Postman.bring)
+    await until(lambda: done["began letter"])
+    await lose(first, store)
+    gates["letter"].set()
+    second, _ = await opened(work=True, workflows=[Postman.hired], options=options)
+    await until_row(second, handle.id, lambda row: done["sent"] and row.owner is None)
+    await second.close(0)
+    third, _ = await opened(work=True, workflows=[Postman.hired], options=options)
+    await third.process(handle.id).signal(Postman.fetch)
+    await until_row(third, handle.id, lambda row: row.seen == 3 or row.status is not Status.RUNNING)
+    row = await until_row(third, handle.id, lambda row: row.owner is None)
+    assert (row.status, row.error, done["sent"]) == (Status.RUNNING, None, 1)
+    assert due_of_retry(row, await third.process(handle.id).history()), "its ordinary retry is not put off"
+
+
+async def test_a_machine_that_a_person_repairs_after_a_loss_runs_the_step_of_the_repair(opened: Open) -> None:
+    options = WorkerOptions(policies={"Postman.*.*": Policy(revival_delay=0)})
+    first, store = await opened(work=True, workflows=[Postman.hired], options=options)
+    handle = await first.start(Postman.hired)
+    await handle.signal(Postman.fetch)
+    await until(lambda: done["began letter"])
+    await lose(first, store)
+    second, _ = await opened(work=True, workflows=[Postman.hired], options=options)
+    await until_row(second, handle.id, lambda row: row.status is Status.BROKEN)
+    await second.process(handle.id).repair(Postman.bring_all)
+    row = await until_row(second, handle.id, lambda row: row.events > 4 and row.owner is None)
+    assert (row.status, row.error, done["sent"]) == (Status.RUNNING, None, 1)
+
+
+@pytest.mark.parametrize("delay", [0, 5000])
+async def test_a_loss_while_a_step_waits_for_its_retry_changes_nothing_of_it(opened: Open, delay: float) -> None:
+    options = WorkerOptions(policies={"letter.*.send": Policy(revival_delay=delay)})
+    first, store = await opened(work=True, workflows=[letter], options=options)
+    handle = await first.start(letter, together=True)
+    await until_row(first, handle.id, lambda row: done["began letter"] and done["sent"] and row.events)
+    await lose(first, store)
+    gates["letter"].set()
+    second, _ = await opened(work=True, workflows=[letter], options=options)
+    await until_row(second, handle.id, lambda row: row.owner is None and done["letter"])
+    row = await second.row(handle.id)
+    assert (row.status, row.error, done["began letter"], done["sent"]) == (Status.RUNNING, None, 2, 1)
+    assert due_of_retry(row, await second.process(handle.id).history()), "its ordinary retry is not put off"
 
 
 async def test_a_revived_request_goes_on_with_the_sends_that_it_has_left(opened: Open) -> None:

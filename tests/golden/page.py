@@ -17,7 +17,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
 from perdure.runtime.instance import Instance
-from perdure.runtime.replay import replay
+from perdure.runtime.replay import Replay
 from perdure.turns.loop import TurnLoop
 from tests.golden import flow
 
@@ -60,7 +60,7 @@ def looks(page: Page) -> Iterator[Look]:
     kept = None if workflow.machine is None else page.process.state
     for events in _prefixes(page.events, parted(kept)[0].turn if kept else 0):
         instance = Instance(page.process, workflow, TurnLoop(page.process.id, page.process.id))
-        for _ in replay(instance, events, page.messages):
+        for _ in Replay(instance, events, page.messages).run():
             pass
         yield _look(instance)
         instance.drop()

@@ -2,7 +2,8 @@
 
 A judge goes through the history of each errand: between the event that has opened a state and the end of the step that
 is done there, the last loss of a worker must lie as far back as the state's delay says; and where revival is off, a
-person must have let the errand go on since then.
+person must have let the errand go on since then. What comes after the carrying fails at first: a loss from before its
+beginning must not keep it from its retry.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections import Counter
 from typing import Any, ClassVar
 
-from perdure import Handle, Retry, flow, step
+from perdure import Handle, Retry, attempt, flow, step
 from perdure.errors import ProcessBroken
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -37,6 +38,13 @@ class Seen:
 @step(retry=Retry.NONE, timeout=60)
 async def carry(seconds: float) -> None:
     await asyncio.sleep(seconds)
+
+
+@step(retry=Retry(attempts=9, first=3.0, factor=1.0))
+async def report() -> None:
+    """It reaches nobody at first."""
+    if attempt().number < 3:
+        raise ConnectionError("nobody answers")
 
 
 class Errand(flow.Flow):
@@ -79,6 +87,7 @@ class Errand(flow.Flow):
     @flow.action
     async def work(self) -> flow.Happened:
         await carry(self.seconds)
+        await report()
         return self.carried()
 
     behaviour = flow.table(
@@ -134,11 +143,17 @@ async def _ended(cluster: Cluster, handle: Handle[Any], state: str) -> Any:
             return await handle.result()
         except ProcessBroken as error:
             row = await cluster.client.row(handle.id)
-            stays = state == "never" and _interrupted(row)
+            stays = state == "never" and _interrupted(row) and await _lost_last(handle)
             lets = stays or by_the_weather_alone(cluster, row)
             cluster.require("everything_ends", lets, f"an errand in {state} is broken by {error}")
             Seen.stayed += stays
         await handle.retry(who="anna")
+
+
+async def _lost_last(handle: Handle[Any]) -> bool:
+    """Whether nothing has ended between the last loss of its worker and now: what waits for a person was under way."""
+    ends = (EventType.REVIVED, EventType.STEP_COMPLETED, EventType.ATTEMPT_FAILED)
+    return [event.type for event in await handle.history() if event.type in ends][-1] is EventType.REVIVED
 
 
 def _interrupted(row: Process) -> bool:

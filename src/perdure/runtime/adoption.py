@@ -17,7 +17,7 @@ from perdure.runtime import release, revival, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.loops import loop_of
 from perdure.runtime.process_cache import ends_with
-from perdure.runtime.replay import replay
+from perdure.runtime.replay import Replay
 
 if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
@@ -58,7 +58,8 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         if _let_go(scheduler, instance, claimed):
             return
         scheduler.replaying.add(instance)
-        for _ in _timed(scheduler, instance, replay(instance, claimed.events, claimed.messages)):
+        past = Replay(instance, claimed.events, claimed.messages)
+        for _ in _timed(scheduler, instance, past.run()):
             yield
             if instance.gone:
                 return
@@ -71,7 +72,8 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         scheduler.replaying.discard(instance)
     if claimed.was_owned_by is not None:
         _note_takeover(scheduler, instance, claimed.was_owned_by)
-    if instance.steps.asked and revival.put_off(scheduler, instance, claimed.events):
+        past.lose(instance.events[-1])
+    if past.loss is not None and revival.put_off(scheduler, instance, past):
         return
     if claimed.cut:
         instance.inbox.await_messages(process.inbox)

@@ -27,21 +27,14 @@ _TIMERS = frozenset({EventType.TIMER_FIRED, EventType.LOOK_CUT_SHORT})
 """The events that name the place of a timer which the code had opened."""
 
 
-def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> Iterator[None]:
-    """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit.
-
-    A long history is replayed in portions, between which this yields. Nothing else may reach the process until the end.
-    """
-    return Replay(instance, events, messages).run()
-
-
 class Replay:
     """One replay. ``asked`` are the children that the code has asked for, ``outgoing`` the signals that it has sent.
 
     ``unwanted`` are queued steps that the code has asked for and no longer wants.
     ``kept`` are the results that the run before has left for steps that are open when this run begins. ``begun`` are
     steps that run at most once and have begun. ``turns`` and ``latest`` are the number and the time of a machine's last
-    turn, which need not be replayed.
+    turn, which need not be replayed. ``loss`` is the last loss of a worker since a person has let the process go on, if
+    there was one, ``since`` the steps that were asked for after it.
     """
 
     def __init__(self, instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
@@ -56,9 +49,27 @@ class Replay:
         self.unwanted: list[Ask[Any]] = []
         self.kept: dict[Slot, Event] = {}
         self.begun: set[Slot] = set()
+        self.loss: Event | None = None
+        self.since: set[Slot] = set()
+
+    def lose(self, loss: Event) -> None:
+        """A worker was lost, with all that was under way."""
+        self.loss = loss
+        self.since = set()
+
+    def interrupted(self, ask: Ask[Any]) -> int | None:
+        """When the worker was lost at which an open step was under way; None if it was not asked for, or waited."""
+        if self.loss is None or ask.slot in self.since:
+            return None
+        tried = self.instance.steps.attempts.get(ask.slot)
+        return self.loss.at if tried is None or tried.retry_at <= self.loss.at else None
 
     def run(self) -> Iterator[None]:
-        """Run all recorded turns, a portion at a time; then what comes is new."""
+        """Deliver the recorded turns at their own times, in the recorded order; then what comes is new.
+
+        A long history is replayed in portions, between which this yields. Nothing else may reach the process until the
+        end. Raises HistoryMisfit.
+        """
         self._begin()
         number = pending = last = 0
         breath = limits.REPLAY_EVENTS
@@ -122,6 +133,8 @@ class Replay:
             self.asked.update(ask.slot for ask in outputs.away)
             self.outgoing += outputs.outgoing
             self.unwanted += (ask for ask in outputs.dropped if ask.step.away)
+        if self.loss is not None and last > self.loss.number:
+            self.since.update(ask.slot for ask in asks)
         opening = self.opening
         if opening.origins:
             run = self.instance.process.run
@@ -154,13 +167,18 @@ class Replay:
             instance.steps.tried((event.name, event.place), decode_attempt(event.payload))
         elif event.type is EventType.ATTEMPT_BEGUN:
             self.begun.add((event.name, event.place))
+        elif event.type is EventType.REVIVED:
+            self.lose(event)
         elif event.type in SHOWN:
             publications_of(instance.loop).recall(event.name, event.place)
         elif event.type is EventType.RESULT_KEPT:
             self.kept[event.name, event.place] = event
         elif event.type is EventType.RESUMED:
             instance.resume(event.number)
+            self.loss = None
             self.begun = {slot for slot in self.begun if undoes(slot[1]) is None}
+        elif event.type is EventType.REPAIRED:
+            self.loss = None
         elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
             instance.outward().recall(event, kept=0 < event.number - 1 <= self.opening.kept)
         elif event.type is EventType.ATTRIBUTES_EDITED and not self._came_before_the_code(event):

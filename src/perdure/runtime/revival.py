@@ -17,6 +17,7 @@ from perdure.kernel.quarantine import revivals
 if TYPE_CHECKING:
     from perdure.runtime.holder import Holder
     from perdure.runtime.instance import Instance
+    from perdure.runtime.replay import Replay
 
 
 class Interrupted(Exception):
@@ -41,20 +42,18 @@ def goes_round(holder: Holder, instance: Instance, history: Sequence[Event]) -> 
     return True
 
 
-def put_off(holder: Holder, instance: Instance, history: Sequence[Event]) -> bool:
+def put_off(holder: Holder, instance: Instance, replay: Replay) -> bool:
     """Let steps of a process that was just replayed wait for their revival. True: it is parked as broken.
 
-    The delay counts from the loss of the worker, which is in the history: a step that waits for it already, and whose
-    process is claimed again meanwhile, does not wait anew.
+    Only those wait that were under way when the worker was lost: neither steps that were asked for later, nor those
+    that waited for another attempt, or have failed since. The delay counts from the loss, which is in the history: a
+    step that waits for it already, and whose process is claimed again meanwhile, does not wait anew.
     """
-    steps = instance.steps
-    delayed = [ask for ask in steps.asked if ask.step.revival_delay is not None]
-    lost_at = _lost_at([*history, *instance.events]) if delayed else None
-    if lost_at is None:
-        return False
     now = holder.parts.time.now()
-    for ask in delayed:
-        delay = ask.step.revival_delay or 0.0
+    for ask in list(instance.steps.asked):
+        delay = ask.step.revival_delay
+        if delay is None or (lost_at := replay.interrupted(ask)) is None:
+            continue
         if delay == 0.0:
             text = (
                 f"step {ask.name}:{ask.place} was under way when its worker was lost, and its revival is off "
@@ -76,13 +75,3 @@ def announce(instance: Instance, history: Sequence[Event], now: int) -> None:
     for ask in instance.steps.asked:
         if not ask.step.at_most_once and ask.slot not in told:
             instance.note(EventType.ATTEMPT_BEGUN, now, None, name=ask.name, place=ask.place)
-
-
-def _lost_at(history: Sequence[Event]) -> int | None:
-    """When the last worker of a process was lost; None if none was since a person has resumed it."""
-    for event in reversed(history):
-        if event.type is EventType.REVIVED:
-            return event.at
-        if event.type in (EventType.RESUMED, EventType.RUN_OPENED):
-            return None
-    return None
