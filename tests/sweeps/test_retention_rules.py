@@ -14,6 +14,7 @@ from perdure.clock import SECOND
 from perdure.errors import StoreUnavailable
 from perdure.kernel import archive
 from perdure.kernel.commit import Start, StartVerdict
+from perdure.kernel.event import EventType
 from perdure.kernel.names import id_text
 from perdure.kernel.note import Note
 from perdure.kernel.process import Status
@@ -21,7 +22,8 @@ from perdure.kernel.retention import RETENTION, RetentionState
 from perdure.retention.remover import Remover
 from perdure.runtime.sweeps import finished_long_ago
 from perdure.runtime.sweeps.context import SweepContext
-from perdure.testing.conformance.removing import releasing
+from perdure.testing.conformance.removing import releasing, retried
+from perdure.testing.conformance.trial import forced
 from tests.sweeps.test_finished_long_ago import ended
 from tests.sweeps.watch import DAY, LIMIT, Watch
 
@@ -243,6 +245,25 @@ async def test_a_row_that_is_locked_is_looked_at_again_within_the_next_hours(wat
     await watch.passed(limits.RETENTION_AGAIN_SECONDS + 1)
     assert [(await one.round()).removed for _ in range(2)] == [0, 1]
     assert await stored(watch) == []
+
+
+async def test_a_process_that_a_person_retries_meanwhile_keeps_its_former_runs(watch: Watch) -> None:
+    one = remover(watch, RetentionRule(kind="order", after=HOUR))
+    row = await ended(watch)
+    for _ in range(3):
+        again = await watch.trial.done(retried(row))
+        row = await watch.trial.done(forced(again, EventType.TERMINATED, status=Status.CANCELLED, due_at=None))
+    await watch.passed(HOUR + 1)
+    runs = [await watch.store.history(row.id, run) for run in (1, 2, 3, 4)]
+
+    async def retry(name: str, argument: object) -> None:
+        if name == "prune":
+            watch.store.before = _nothing
+            await watch.trial.done(retried(row))
+
+    watch.store.before = retry
+    assert (await one.round()).removed == 0
+    assert [await watch.store.history(row.id, run) for run in (1, 2, 3, 4)] == runs
 
 
 async def test_looking_with_nothing_to_remove_writes_nothing_but_once_an_hour(watch: Watch) -> None:

@@ -248,7 +248,7 @@ class Commands(Edits, Adjustments):
         left = row.run > 2
         while left:
             # If we die here it has fewer former runs, and is removed when the command is given again.
-            left = (await self._parts.store.prune(0, 0, 0, of=row.id)).runs > 0
+            left = (await self._parts.store.prune(0, 0, 0, of=(row.id, row.version))).runs > 0
 
     async def release_key(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Give back the key of a process that has ended: the next start with this key begins another process.

@@ -197,7 +197,7 @@ class Remover:
         removed = 0
         for portion in portions(rows, REMOVED_AT_ONCE, limits.PRUNED_EVENTS):
             for row in portion:
-                while row.run > 2 and (await self._store.prune(0, 0, 0, of=row.id)).runs:
+                while row.run > 2 and (await self._store.prune(0, 0, 0, of=(row.id, row.version))).runs:
                     pass  # it has fewer former runs now: there may be too many for one transaction
             only = [(row.id, row.version) for row in portion]
             removed += (await self._store.prune(0, self._keys, 0, only=only)).processes

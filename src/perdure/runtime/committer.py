@@ -171,9 +171,9 @@ class Committer:
 
     async def _thin_out(self) -> None:
         """Remove a portion of the former runs of a process that goes; when none is left its last commit is written."""
-        entry = self._leaving[0]
+        last = self._leaving[0][0]
         try:
-            left = (await self.store.prune(0, 0, 0, of=entry[0].after.id)).runs
+            left = (await self.store.prune(0, 0, 0, of=(last.after.id, last.version))).runs
         except Exception:
             left = 0  # the commit itself waits for the store, and then takes all away at once
         # If we die here the process goes on without some former runs, and the worker that takes it ends it as well.

@@ -194,7 +194,7 @@ class Store(Protocol):
         limit: int,
         behind: bytes | None = None,
         *,
-        of: bytes | None = None,
+        of: tuple[bytes, int] | None = None,
         only: Sequence[tuple[bytes, int]] = (),
     ) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more.
@@ -203,8 +203,9 @@ class Store(Protocol):
         stays, and so do messages that the oldest remaining run has taken over. Answers to calls and the keys of
         messages stay as long as keys do.
 
-        With ``of`` it removes a portion of the former runs of this one process, whatever their age, and nothing else:
-        its removal must not be one long transaction. With ``only`` it removes those of these processes, each given by
+        With ``of``, an id and a version, it removes a portion of the former runs of this one process, whatever their
+        age, and nothing else: its removal must not be one long transaction. If the process is no longer at that
+        version, none is removed. With ``only`` it removes those of these processes, each given by
         its id and version, that have ended and are still at that version, and nothing else, in one transaction.
 
         While the note ``RETENTION`` is younger than a day, some worker removes processes by rules, perhaps after it has

@@ -327,12 +327,12 @@ class PostgresStore:
         limit: int,
         behind: bytes | None = None,
         *,
-        of: bytes | None = None,
+        of: tuple[bytes, int] | None = None,
         only: Sequence[tuple[bytes, int]] = (),
     ) -> Pruned:
         """Remove what ended longer than ``finished`` microseconds ago; or former runs ``of`` one; or ``only`` these."""
         if of is not None:
-            return Pruned(0, 0, (await self._writes.row("remove_runs", of, limits.PRUNED_EVENTS))["runs"])
+            return Pruned(0, 0, (await self._writes.row("remove_runs", *of, limits.PRUNED_EVENTS))["runs"])
         if only:
             ids, versions = [id for id, _ in only], [version for _, version in only]
             return Pruned((await self._writes.row("remove_ended", ids, versions, keys))["processes"], 0)

@@ -290,7 +290,7 @@ class SealedStore(Store):
         limit: int,
         behind: bytes | None = None,
         *,
-        of: bytes | None = None,
+        of: tuple[bytes, int] | None = None,
         only: Sequence[tuple[bytes, int]] = (),
     ) -> Pruned:
         """See Store. Also removes old blobs to which nothing refers (any more), unless some processes are named."""

@@ -367,11 +367,11 @@ class SqliteStore:
 
     async def prune(
         self, finished: int, keys: int, limit: int, behind: bytes | None = None,
-        *, of: bytes | None = None, only: Sequence[tuple[bytes, int]] = (),
+        *, of: tuple[bytes, int] | None = None, only: Sequence[tuple[bytes, int]] = (),
     ) -> Pruned:  # fmt: skip
         """Remove what ended longer than ``finished`` microseconds ago; or former runs ``of`` one; or ``only`` these."""
         if of is not None:
-            return Pruned(0, 0, await self._writer.write(partial(upkeep.remove_runs, process=of)))
+            return Pruned(0, 0, await self._writer.write(partial(upkeep.remove_runs, process=of[0], version=of[1])))
         if only:
             return Pruned(await self._writer.write(partial(upkeep.prune_only, only=only, keys=keys)), 0)
         before = (now := await self.now()) - finished

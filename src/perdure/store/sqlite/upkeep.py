@@ -128,9 +128,14 @@ def prune_runs(transaction: Transaction, process: bytes, before: int, known: int
     return runs
 
 
-def remove_runs(transaction: Transaction, process: bytes) -> int:
-    """Remove a portion of the former runs of a process that is about to go; how many were removed or begun."""
+def remove_runs(transaction: Transaction, process: bytes, version: int) -> int:
+    """Remove a portion of the former runs of a process that is about to go; how many were removed or begun.
+
+    It is none if the process is no longer at that version.
+    """
     connection, runs, events = transaction.connection, 0, EVENTS_PRUNED_AT_ONCE
+    if not connection.one("is_at_version", process=process, version=version)[0]:
+        return 0
     while runs < PRUNED_AT_ONCE and events > 0 and connection.one("has_former_run", process=process)[0]:
         gone = connection.run("prune_first_run", process=process, known=transaction.now, most=events)
         runs += 1

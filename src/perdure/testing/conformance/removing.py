@@ -33,6 +33,14 @@ def _terminated(row: Process) -> Commit:
     return forced(row, EventType.TERMINATED, status=Status.CANCELLED, due_at=None)
 
 
+def retried(row: Process) -> Commit:
+    """The commit that opens the next run of a process that has ended."""
+    opened = Event(1, 0, EventType.RUN_OPENED, at=row.created_at, payload=b'{"from_run":1,"kept":0}')
+    again = replace(row, run=row.run + 1, events=1, status=Status.RUNNING, due_at=row.created_at)
+    again = replace(again, version=row.version + 1, token=row.token + 1)
+    return Commit(row.token, row.version, again, (opened,), offered=2)
+
+
 class Removing:
     """Removal of one process, and release of its key."""
 
@@ -159,14 +167,10 @@ class Removing:
         row = await self._terminated(trial)
         neighbour = await self._terminated(trial)
         before = await trial.whole(neighbour.id)
-        for run in (2, 3, 4):
-            opened = Event(1, 0, EventType.RUN_OPENED, at=row.created_at, payload=b'{"from_run":1,"kept":0}')
-            again = replace(row, run=run, events=1, status=Status.RUNNING, due_at=row.created_at)
-            again = replace(again, version=row.version + 1, token=row.token + 1)
-            row = await trial.done(Commit(row.token, row.version, again, (opened,), offered=2))
-            row = await trial.done(_terminated(row))
+        for _ in range(3):
+            row = await trial.done(_terminated(await trial.done(retried(row))))
         portions = 0
-        while (found := await trial.store.prune(0, 0, 0, of=row.id)).runs:
+        while (found := await trial.store.prune(0, 0, 0, of=(row.id, row.version))).runs:
             portions += 1
             assert (found.processes, found.keys) == (0, 0)
         assert portions > 1
@@ -176,3 +180,17 @@ class Removing:
         assert await trial.whole(neighbour.id) == before
         assert (await trial.commit(removing(row))).verdict is Verdict.APPLIED
         assert await self._is_gone(trial, row.id)
+
+    async def test_the_former_runs_and_keys_of_a_process_that_has_gone_on_since_stay(self, trial: Trial) -> None:
+        row = await trial.owned(await trial.worker())
+        await trial.send(row.id, key="k1")
+        heard = await trial.done(going_on(row, consumed=((1, row.events + 1),), seen=1))
+        row = await trial.done(_terminated(heard))
+        for _ in range(3):
+            row = await trial.done(_terminated(await trial.done(retried(row))))
+        before = await trial.done(retried(row))
+        runs = [await trial.store.history(row.id, run) for run in (1, 2, 3, 4, 5)]
+        assert await trial.store.prune(0, 0, 0, of=(row.id, row.version)) == Pruned(0, 0)
+        assert await trial.row(row.id) == before
+        assert [await trial.store.history(row.id, run) for run in (1, 2, 3, 4, 5)] == runs
+        assert (await trial.send(row.id, key="k1")).verdict is SendVerdict.DUPLICATE

@@ -201,7 +201,7 @@ SELECT * FROM perdure.queuedepths($1)
 SELECT * FROM perdure.backlogs($1)
 
 -- name: remove_runs
-SELECT perdure.remove_runs($1, $2) AS runs
+SELECT perdure.remove_runs($1, $2, $3) AS runs
 
 -- name: remove_ended
 SELECT perdure.remove_ended($1, $2, $3) AS processes

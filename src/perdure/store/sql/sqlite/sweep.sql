@@ -213,6 +213,9 @@ SELECT count(*) FROM process JOIN event ON event.process = process.id
     AND event.run = coalesce(process.first_run, 1) + 1 AND event.number = 1 AND event.at <= :before
 WHERE process.id = :process AND process.status <= 3 AND coalesce(process.first_run, 1) + 1 < process.run
 
+-- name: is_at_version
+SELECT count(*) FROM process WHERE id = :process AND version = :version
+
 -- name: has_former_run
 SELECT count(*) FROM process WHERE id = :process AND coalesce(first_run, 1) + 1 < run
 

@@ -174,9 +174,9 @@ BEGIN
 END
 $$;
 
--- Remove a portion of the former runs of a process that is about to go, whatever their age. The answer is how many were
--- removed or begun.
-CREATE OR REPLACE FUNCTION perdure.remove_runs(one uuid, events int, OUT runs int)
+-- Remove a portion of the former runs of a process that is about to go, whatever their age; of one that is no longer at the
+-- given version, none. The answer is how many were removed or begun.
+CREATE OR REPLACE FUNCTION perdure.remove_runs(one uuid, expected int, events int, OUT runs int)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
@@ -189,7 +189,10 @@ DECLARE
 BEGIN
     runs := 0;
     SELECT coalesce(p.first_run, 1), p.run INTO first, last FROM perdure.process p
-    WHERE p.id = one FOR NO KEY UPDATE;
+    WHERE p.id = one AND p.version = expected FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
     WHILE events > 0 AND first + 1 < last LOOP
         DELETE FROM perdure.event e WHERE e.process = one AND e.run = first AND e.number = ANY (ARRAY(
             SELECT o.number FROM perdure.event o WHERE o.process = one AND o.run = first
