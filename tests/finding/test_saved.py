@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import Search, Status, limits
 from perdure.client.finding.finder import Finder
 from perdure.client.finding.grammar import references
-from perdure.errors import InvalidInput
+from perdure.client.finding.saved import NOTE
+from perdure.errors import InvalidInput, PayloadError
+from perdure.kernel.note import Note
 from tests.finding.test_finding import keys, some_of_each
 from tests.runtime.conftest import LIMIT, Open
 
@@ -72,6 +75,8 @@ async def test_what_cannot_be_saved_is_refused_with_what_to_do(opened: Open, mon
         ("a", "stats = failed", "Did you mean 'status'"),
         ("a", "@b", "There are none"),
         ("a", "@b and 'key", "quotation mark"),
+        ("a", None, "a query is a text"),
+        ("a", "key = \ud800", "UTF-8"),
     ):
         with pytest.raises(InvalidInput, match=says):
             await engine.searches.save(name, query)
@@ -96,3 +101,25 @@ async def test_a_saved_search_narrows_what_the_database_reads(opened: Open) -> N
     finder = Finder(engine.store, Search(), "@mine and status = failed")
     await finder.read()
     assert (finder.search.key, finder.search.kind, finder.search.statuses) == ("B-1", "payment", (Status.FAILED,))
+
+
+async def test_saved_searches_outlive_a_name_that_is_no_text(opened: Open) -> None:
+    engine, _ = await opened()
+    await engine.searches.save("mine", "key")
+    with pytest.raises(InvalidInput, match="who= is None"):
+        await engine.searches.save("other", "key", who=None)  # type: ignore[arg-type]
+    await engine.searches.save("another", "key")
+    assert [one.name for one in await engine.searches.list()] == ["another", "mine"]
+
+
+async def test_saved_searches_that_cannot_be_read_are_not_written_over(opened: Open) -> None:
+    engine, store = await opened()
+    await engine.searches.save("mine", "key")
+    [note] = [note for note in await store.records(Note) if note.name == NOTE]
+    damaged = replace(note, version=note.version + 1, content='{"searches":{"mine":{"where":"key","who":null,"at":1}}}')
+    await store.records(Note, [damaged])
+    searches = engine.searches
+    for asked in (searches.save("other", "key"), searches.remove("mine"), searches.list(), engine.list(where="@mine")):
+        with pytest.raises(PayloadError, match="'saved searches' in the database cannot be read"):
+            await asked
+    assert damaged in await store.records(Note)

@@ -1,7 +1,8 @@
 """A note: what workers keep in the database for each other and for people, under a name, as JSON.
 
 Each change is written over the version that was read, so of two writers one wins. A note is knowledge about the work
-and never the work itself: one that is lost or cannot be read counts as none.
+and never the work itself: one that is lost or cannot be read counts as none. A note into which several people put
+something is not written over if it cannot be read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct, json
 
+from perdure.errors import PayloadError
 from perdure.kernel.stored import MALFORMED
 
 ContentT = TypeVar("ContentT", bound=Struct)
@@ -29,6 +31,16 @@ class Note(Struct, frozen=True, gc=False):
             return json.decode(self.content, type=type)
         except MALFORMED:
             return type()
+
+    def read_strictly(self, type: type[ContentT]) -> ContentT:
+        """The content, for a caller who shows it or writes all of it back; raises PayloadError if it cannot be read."""
+        try:
+            return json.decode(self.content, type=type)
+        except MALFORMED as error:
+            raise PayloadError(
+                f"the note {self.name!r} in the database cannot be read: {error}. Nothing was changed. If a newer "
+                "Perdure has written it, use that one; if it is damaged, restore its row of table `note`, or delete it"
+            ) from None
 
     def next(self, content: Struct, now: int) -> Note:
         """The note with this content, as the version that follows this one."""

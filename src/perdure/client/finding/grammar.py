@@ -97,6 +97,12 @@ def parsed(text: str) -> Query:
     """The tree of a query; an empty text fits every process. Raises InvalidInput, which says where and what to do."""
     if not isinstance(text, str):
         raise InvalidInput(f"a query is a text, not a value of type {type(text).__name__}: \"status = 'failed'\"")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"the query cannot be written in UTF-8: {error}. Give a text without half characters."
+        ) from None
     return _Reader(text).whole() if text.strip() else EVERYTHING
 
 

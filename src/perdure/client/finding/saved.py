@@ -15,6 +15,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from perdure import limits
+from perdure.client import validation
 from perdure.client.finding.grammar import parsed, references
 from perdure.client.view import instant
 from perdure.errors import IllegalMove, InvalidInput
@@ -54,7 +55,7 @@ class SavedSearches:
         self.store = store
 
     async def list(self) -> builtins.list[SavedSearch]:
-        """All saved searches, by name."""
+        """All saved searches, by name. Raises PayloadError if they cannot be read."""
         kept = await _kept(self.store)
         return [_view(name, one) for name, one in sorted(kept.items())]
 
@@ -63,16 +64,17 @@ class SavedSearches:
 
         Raises InvalidInput for a query that cannot be read, and for a name with other letters than ``a-z 0-9 _ . -``.
         """
+        sender = validation.sender(who, "", "")
         if not (isinstance(name, str) and NAME.fullmatch(name)):
             raise InvalidInput(
                 f"a saved search is named by up to 100 of the letters a-z 0-9 _ . -, not by {shown(name)}."
             )
         whole = await expanded(self.store, where)
+        parsed(whole)
         if not whole.strip():
             raise InvalidInput('a saved search needs a query: "status = failed and age > 2d".')
-        parsed(whole)
         now = await self.store.now()
-        one = _Kept(whole.strip(), who, now)
+        one = _Kept(whole.strip(), sender.who, now)
         kept = await self._change(lambda kept: {**kept, name: one})
         return _view(name, kept[name])
 
@@ -86,10 +88,13 @@ class SavedSearches:
         await self._change(without)
 
     async def _change(self, change: Callable[[Mapping[str, _Kept]], dict[str, _Kept]]) -> dict[str, _Kept]:
-        """Read them, change them and write them; if they have changed meanwhile, try again. Raises IllegalMove."""
+        """Read them, change them and write them; if they have changed meanwhile, try again.
+
+        Raises IllegalMove, and PayloadError if they cannot be read.
+        """
         for _ in range(limits.COMMAND_TRIES):
             note = await _note(self.store)
-            kept = change(note.read(_Searches).searches)
+            kept = change(note.read_strictly(_Searches).searches)
             if len(kept) > limits.SAVED_SEARCH_RECORDS:
                 raise InvalidInput(
                     f"there are {limits.SAVED_SEARCH_RECORDS:,} saved searches, which is the limit: remove one first."
@@ -121,7 +126,7 @@ def _known(name: str, kept: Mapping[str, _Kept]) -> _Kept:
 
 
 async def _kept(store: Store) -> dict[str, _Kept]:
-    return (await _note(store)).read(_Searches).searches
+    return (await _note(store)).read_strictly(_Searches).searches
 
 
 async def _note(store: Store) -> Note:
