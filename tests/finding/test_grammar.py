@@ -37,6 +37,12 @@ def fits(query: str, row: Process = PAYMENT) -> bool:
     return parsed(query).fits(Candidate(row, NOW))
 
 
+def test_a_pattern_with_many_stars_takes_no_longer_than_one_with_few() -> None:
+    long = replace(PAYMENT, key="* " * 2_000 + "failed?")
+    pattern = "** * * * * * * * * * * *failed"
+    assert not fits(f"key = '{pattern}'", long) and fits(f"key = '{pattern}*'", long), "a regular expression took hours"
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import unicodedata
@@ -17,7 +18,7 @@ from perdure import clock
 from perdure.clock import Computer
 from perdure.errors import InvalidKey
 from perdure.kernel import child
-from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.kernel.names import check_key, check_name, id_bytes, id_text, is_made_of
 from perdure.limits import KEY_BYTES
 
 
@@ -128,3 +129,9 @@ def test_the_child_of_a_fork_draws_other_ids_than_its_parent() -> None:
     said = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True, timeout=60)
     drawn = said.stdout.split()
     assert len(drawn) == len(set(drawn)) == 18
+
+
+@given(st.text("ab*", max_size=8), st.text("ab\n", max_size=12))
+def test_a_star_in_a_pattern_stands_for_any_letters(pattern: str, text: str) -> None:
+    expression = ".*".join(map(re.escape, pattern.split("*")))
+    assert is_made_of(text, pattern.split("*")) is (re.fullmatch(expression, text, re.DOTALL) is not None)

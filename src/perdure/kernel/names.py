@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from unicodedata import is_normalized
 
@@ -31,6 +31,26 @@ def is_debounced(key: str | None) -> bool:
 def check_name(name: str, what: str = "the name") -> str:
     """``name`` if it is fit to name a kind, a step or a signal; raises InvalidKey."""
     return _check(name, what, NAME_BYTES)
+
+
+def is_made_of(text: str, parts: Sequence[str]) -> bool:
+    """Whether the text consists of these parts with any letters between them: a pattern, cut at each ``*``.
+
+    It looks for one part after the other. A regular expression would try again from every place: with some stars,
+    seconds for a single text.
+    """
+    if len(parts) == 1:
+        return text == parts[0]
+    first, *middle, last = parts
+    at, end = len(first), len(text) - len(last)
+    if end < at or not (text.startswith(first) and text.endswith(last)):
+        return False
+    for part in middle:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
 
 
 def near(name: str, known: Iterable[str]) -> str:

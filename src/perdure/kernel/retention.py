@@ -6,7 +6,6 @@ workers without rules that they are to remove nothing by age alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.clock import Duration, in_seconds, microseconds, seconds_of
 from perdure.errors import DefinitionError
-from perdure.kernel.names import check_name
+from perdure.kernel.names import check_name, is_made_of
 from perdure.kernel.plain import shown
 from perdure.kernel.process import FINAL, Process, Status
 
@@ -54,7 +53,7 @@ class RetentionRule:
     statuses: frozenset[Status] = field(init=False, repr=False)
     seconds: float | None = field(init=False, repr=False)
     folder: str | None = field(init=False, repr=False)
-    _kinds: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _parts: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         kind = check_name(self.kind, "the kind of a retention rule")
@@ -63,18 +62,17 @@ class RetentionRule:
             raise DefinitionError(f"RetentionRule(archive={shown(archive)}) is no folder. Give its path.")
         if not isinstance(self.compress, bool):
             raise DefinitionError(f"RetentionRule(compress={shown(self.compress)}): give True or False.")
-        parts = ".*".join(map(re.escape, kind.split("*")))
         for name, value in (
             ("statuses", _statuses(self.status)),
             ("seconds", _age(self.after)),
             ("folder", None if archive is None else str(archive)),
-            ("_kinds", re.compile(parts, re.DOTALL)),
+            ("_parts", tuple(kind.split("*"))),
         ):
             object.__setattr__(self, name, value)
 
     def fits(self, process: Process) -> bool:
         """Whether the process has ended, and is of such a kind and status."""
-        return process.status in self.statuses and self._kinds.fullmatch(process.kind) is not None
+        return process.status in self.statuses and is_made_of(process.kind, self._parts)
 
     @property
     def text(self) -> str:

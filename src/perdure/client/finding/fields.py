@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from perdure.errors import InvalidInput, PerdureError
 from perdure.kernel.diagnosis import NO_QUEUES, Mover, NextMover, Workers, next_mover, steps_under_way
 from perdure.kernel.failure import Failure
 from perdure.kernel.fingerprint import Cause, cause_of
-from perdure.kernel.names import id_text, near
+from perdure.kernel.names import id_text, is_made_of, near
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import QueueLoads
@@ -106,8 +105,8 @@ def _text(operator: str, wanted: str) -> Test:
     if operator in ("=", "!="):
         if "*" not in wanted:
             return lambda value: (value == wanted) is (operator == "=")
-        pattern = re.compile(".*".join(map(re.escape, wanted.split("*"))), re.DOTALL)
-        return lambda value: (pattern.fullmatch(value) is not None) is (operator == "=")
+        parts = wanted.split("*")
+        return lambda value: is_made_of(value, parts) is (operator == "=")
     order = _ORDERS[operator]
     return lambda value: order(value, wanted)
 
