@@ -166,6 +166,19 @@ def test_a_value_that_looks_like_base64_is_redacted_and_what_is_sealed_stays_sea
         assert archive.read(archive.written(redacted(record, ("input",)))).process.input == after
 
 
+@pytest.mark.parametrize("part", ["attributes.customer.email", "input.0.customer.email", "state.customer.email"])
+def test_a_field_is_redacted_though_its_name_or_that_of_an_outer_one_holds_dots(part: str) -> None:
+    for value in ({"customer.email": "secret"}, {"customer": {"email": "secret"}, "customer.email": "secret"}):
+        raw = json.encode(value | {"customer.name": "Ann"})
+        row = Process(ID, "sale", None, b"[%s]" % raw, Status.BROKEN, state=raw, attributes=raw)
+        line = archive.written(redacted(archive.record_of(row, [], []), (part,)))
+        after = archive.read(line).process
+        [input] = json.decode(after.input)
+        found = {"attributes": after.attributes or b"", "input": json.encode(input), "state": after.state or b""}
+        assert b"secret" not in found[part.partition(".")[0]] and line.count(b"Ann") == 3
+        assert line.count(b"secret") == 2 * len(value)
+
+
 def test_an_event_of_a_type_that_is_not_known_is_redacted_as_a_whole() -> None:
     record = archive.record_of(Process(ID, "sale", None, b"null", events=1), [], [])
     strange = archive.StoredEvent(1, 999, 8, payload=Raw(RAW))

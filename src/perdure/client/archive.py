@@ -90,10 +90,10 @@ class Archive:
         """Give the processes that fit a query, each as one line, newest first; see ``perdure export``.
 
         Each is as it was at one commit. The children for which one waits follow it, whether they fit or not. ``redact``
-        names parts whose texts and numbers are replaced: ``["input", "attributes.card"]``; ``redact_with`` is called
-        for each with its name and value instead, and returns the value to be written. With ``former`` the events of
-        former runs are written too. What this program cannot open is written sealed. Raises InvalidInput,
-        StoreUnavailable.
+        names parts whose texts and numbers are replaced: ``["input", "attributes.card"]``, also where a name holds dots
+        itself; ``redact_with`` is called for each with its name and value instead, and returns the value to be written.
+        With ``former`` the events of former runs are written too. What this program cannot open is written sealed.
+        Raises InvalidInput, StoreUnavailable.
         """
         validation.outside_a_turn()
         parts = redaction.checked(redact)

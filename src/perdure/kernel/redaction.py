@@ -48,7 +48,7 @@ def checked(parts: Iterable[str]) -> tuple[str, ...]:
 
 
 def redacted(record: ArchivedRecord, parts: tuple[str, ...], redact: Redact | None = None) -> ArchivedRecord:
-    """The record with these parts replaced, by ``redact`` if it is given; the line names what was replaced."""
+    """The record with these parts replaced, by ``redact`` if it is given; the line names the parts."""
     if not parts:
         return record
     one = _Redaction(parts, redact)
@@ -228,8 +228,13 @@ def _at(value: Any, part: str, path: list[str], redact: Redact | None) -> Any:
     if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
         place = int(first)
         return [*value[:place], _at(value[place], f"{part}.{first}", rest, redact), *value[place + 1 :]]
-    if isinstance(value, Mapping) and first in value:
-        return {**value, first: _at(value[first], f"{part}.{first}", rest, redact)}
+    if isinstance(value, Mapping):
+        # A name may hold dots itself: whatever the path can mean is replaced.
+        names = {".".join(path[:end]): path[end:] for end in range(1, len(path) + 1)}
+        found = {
+            name: _at(value[name], f"{part}.{name}", rest, redact) for name, rest in names.items() if name in value
+        }
+        return {**value, **found} if found else value
     return value
 
 
