@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import run, transition
+from perdure.kernel.child import ChildBegun
 from perdure.kernel.commit import Commit, Outcome
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
+from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.run import opening_of
 from perdure.kernel.soundness import unsound
@@ -222,3 +224,11 @@ def test_every_transition_leaves_a_sound_row() -> None:
     ]
     for commit in commits:
         assert unsound(commit.after, commit.events, (), NOW) == [], commit
+
+
+@pytest.mark.parametrize("record", [b'{"id":"nonsense"}', b'{"id":"ab"}', b"nonsense"])
+def test_a_parent_with_a_damaged_record_of_a_child_can_be_ended_and_its_other_children_are_told(record: bytes) -> None:
+    records = (record, ChildBegun(id_text(WORKER)).encode())
+    history = [Event(n, 1, EventType.CHILD_STARTED, NOW, str(n), "parcel", raw) for n, raw in enumerate(records, 1)]
+    commit = transition.terminated(in_hand(events=2), ANNA, history, now=NOW)
+    assert [message.process for message in commit.sends] == [WORKER]

@@ -14,7 +14,7 @@ from perdure.clock import SECOND
 from perdure.errors import StoreUnavailable
 from perdure.kernel import archive
 from perdure.kernel.commit import Start, StartVerdict
-from perdure.kernel.event import EventType
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import id_text
 from perdure.kernel.note import Note
 from perdure.kernel.process import Status
@@ -23,7 +23,7 @@ from perdure.retention.remover import Remover
 from perdure.runtime.sweeps import finished_long_ago
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.testing.conformance.removing import releasing, retried
-from perdure.testing.conformance.trial import forced
+from perdure.testing.conformance.trial import forced, resting
 from tests.sweeps.test_finished_long_ago import ended
 from tests.sweeps.watch import DAY, LIMIT, Watch
 
@@ -264,6 +264,20 @@ async def test_a_process_that_a_person_retries_meanwhile_keeps_its_former_runs(w
     watch.store.before = retry
     assert (await one.round()).removed == 0
     assert [await watch.store.history(row.id, run) for run in (1, 2, 3, 4)] == runs
+
+
+@pytest.mark.parametrize("record", [b'{"id":"nonsense"}', b'{"id":"ab"}', b"nonsense"])
+async def test_a_damaged_record_of_a_child_keeps_the_children_of_that_parent_and_nothing_else(
+    watch: Watch, record: bytes
+) -> None:
+    one = remover(watch, RetentionRule(kind="order", after=HOUR))
+    row = await watch.trial.owned(await watch.trial.worker())
+    begun = Event(row.events + 1, 1, EventType.CHILD_STARTED, row.created_at, "1", "parcel", record)
+    parent = await watch.trial.done(resting(row, row.created_at + round(100 * DAY * SECOND), events=(begun,)))
+    kept, other = await ended(watch, parent=parent.id), await ended(watch)
+    await watch.passed(HOUR + 1)
+    assert (await one.round()).removed == 1
+    assert await stored(watch) == sorted([parent.id, kept.id]) and other.id != kept.id
 
 
 async def test_looking_with_nothing_to_remove_writes_nothing_but_once_an_hour(watch: Watch) -> None:

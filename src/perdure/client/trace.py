@@ -20,6 +20,7 @@ from perdure.kernel.child import begun, is_task
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
+from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.retry import decode_attempt
 from perdure.kernel.run import opening_of
@@ -131,7 +132,7 @@ def _after(one: TracedStep, run: int, event: Event, letters: Mapping[int, Messag
             return replace(one, began=one.began or at, arguments=readable(event.payload), digest=digest)
         if event.type is EventType.CHILD_STARTED:
             digest = None if event.digest is None else event.digest.hex()
-            return replace(one, what="child", began=at, process=begun(event).id, digest=digest)
+            return replace(one, what="child", began=at, process=id_text(begun(event).id_bytes), digest=digest)
     except PerdureError:  # what is sealed must not hide the others
         return one
     letter = letters.get(event.message or 0)

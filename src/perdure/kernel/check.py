@@ -155,7 +155,7 @@ def _waited_for(record: Record) -> Iterator[tuple[Event, bytes]]:
 def _child_of(event: Event) -> bytes | None:
     try:
         return child.begun(event).id_bytes
-    except (PerdureError, ValueError):
+    except PerdureError:
         return None  # record_is_readable and the code itself find that
 
 

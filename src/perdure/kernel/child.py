@@ -17,6 +17,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
+from perdure.kernel.plain import shown
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import reader
 
@@ -72,8 +73,14 @@ class ChildBegun(Struct, frozen=True, omit_defaults=True):
 
     @property
     def id_bytes(self) -> bytes:
-        """The child's id as it is stored."""
-        return bytes.fromhex(self.id.replace("-", ""))  # unchecked: there may be many, and only this class writes them
+        """The child's id as it is stored; raises PayloadError if the record is damaged."""
+        try:
+            id = bytes.fromhex(self.id.replace("-", ""))
+        except ValueError:
+            id = b""
+        if len(id) != 16:
+            raise PayloadError(f"what is recorded of a child has no id, but {shown(self.id)}: restore it from a backup")
+        return id
 
 
 _begun = reader(ChildBegun, "what is recorded of a child")
@@ -108,18 +115,18 @@ def farewell(parent: bytes, history: Sequence[Event]) -> tuple[Message, ...]:
     """
     answered = {(event.name, event.place) for event in history if event.message is not None}
     started = [event for event in history if event.type is EventType.CHILD_STARTED]
-    bound: list[ChildBegun] = []
+    ended: list[Message] = []
     for event in started:
         if (event.name, event.place) not in answered:
             try:
-                bound.append(begun(event))
+                child = begun(event)
+                if not child.abandoned:
+                    ended.append((terminate if child.terminated else cancel)(child.id_bytes, parent))
             except UnreadablePayload:
                 raise
             except PayloadError:
                 continue
-    return tuple(
-        (terminate if child.terminated else cancel)(child.id_bytes, parent) for child in bound if not child.abandoned
-    )
+    return tuple(ended)
 
 
 def beforehand(sends: Sequence[Message]) -> tuple[Message, ...]:

@@ -184,7 +184,7 @@ def _open_ids(events: Sequence[Event], answered: set[StepPlace]) -> Iterator[byt
         if event.type is EventType.CHILD_STARTED and (event.name, event.place) not in answered:
             try:
                 yield begun(event).id_bytes
-            except (PerdureError, ValueError):
+            except PerdureError:
                 continue
 
 
