@@ -15,21 +15,12 @@ from perdure import Engine, Search, Status
 from perdure.client import archive as client_archive
 from perdure.errors import InvalidInput
 from perdure.kernel import archive
-from perdure.kernel.child import ChildBegun
-from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.soundness import unsound
 from perdure.store.sealed.codec import AesGcm
 from perdure.store.sealed.offload import Folder
 from perdure.testing import histories, rehearse
 from tests.rehearsal import code
-from tests.runtime.conftest import LIMIT, Open, engines_on, until_row
-
-
-@pytest.fixture
-async def elsewhere(tmp_path: Path) -> AsyncIterator[Open]:
-    """Opens engines on another database, a SQLite file."""
-    async with engines_on(f"sqlite:///{tmp_path}/elsewhere.db") as open:
-        yield open
+from tests.runtime.conftest import LIMIT, Open, until_row
 
 
 async def lines_of(engine: Engine, *args: Any, **settings: Any) -> list[bytes]:
@@ -144,45 +135,6 @@ async def test_a_child_that_ends_before_its_parent_is_here_answers_it_all_the_sa
     assert await target.process(child).result(LIMIT) == "packed A-1"
     assert (await target.archive.load(lines[:1])).complete
     assert await target.process(parent.id).result(LIMIT) == "packed A-1"
-
-
-async def test_a_parent_of_very_many_children_hears_of_the_last_one_too(opened: Open, elsewhere: Open) -> None:
-    source, _ = await elsewhere(work=True, workflows=[code.delivery, code.parcel])
-    parent = await source.start(code.delivery, "A-1")
-    [child] = await until_children(source, "parcel", 1)
-    lines = await lines_of(source, "kind = delivery")
-    await source.close(0)
-    target, _ = await opened(work=True, workflows=[code.parcel])
-    assert (await target.archive.load(lines[1:])).complete
-    await target.process(child).signal("go", "now")
-    assert await target.process(child).result(LIMIT) == "packed A-1"
-    found = await target.archive.load([with_more_children(lines[0], 10_000)])
-    assert (found.taken, found.refused, found.waiting) == (1, [], [parent.id])
-    [message] = await target.store.messages([(id_bytes(parent.id), 0)])
-    assert message.id == id_bytes(child)
-
-
-def with_more_children(line: bytes, many: int) -> bytes:
-    """The line of a parent that has started so many children before its last one; they exist nowhere."""
-    one = archive.read(line)
-    *events, started = one.events
-    for number in range(many):
-        nobody = ChildBegun(id_text(number.to_bytes(16, "big"))).encode()
-        events.append(replace(started, number=started.number + number, place=f"{2 + number}", payload=nobody))
-    events.append(replace(started, number=started.number + many))
-    return line_of(replace(one.process, events=len(events)), replace(one, events=tuple(events)))
-
-
-async def test_a_parent_whose_child_is_missing_is_told(opened: Open, elsewhere: Open) -> None:
-    source, _ = await elsewhere(work=True, workflows=[code.delivery, code.parcel])
-    parent = await source.start(code.delivery, "A-1")
-    await until_children(source, "parcel", 1)
-    lines = await lines_of(source, "kind = delivery")
-    target, _ = await opened()
-    found = await target.archive.load(lines[:1])
-    assert (found.taken, found.waiting, found.complete) == (1, [parent.id], False)
-    found = await target.archive.load(lines)
-    assert (found.taken, found.there, found.waiting) == (1, 1, [])
 
 
 async def test_a_machine_goes_on_with_its_fields(opened: Open, elsewhere: Open) -> None:

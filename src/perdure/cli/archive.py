@@ -128,5 +128,9 @@ def _show(found: Imported) -> None:
         output.show(f"{len(found.refused):,} lines were refused, {_SHOWN} of them are shown; --json shows all")
     for id in found.waiting[:_SHOWN]:
         output.show(f"process {id} waits for a child that is not here: export it with its children, and import that")
+    for id in found.unknown[:_SHOWN]:
+        output.show(f"the children of process {id} are not known here: import the file once more with $PERDURE_SEAL")
+    if len(found.unknown) > _SHOWN:
+        output.show(f"the children of {len(found.unknown):,} processes are not known here; --json shows all")
     if len(found.waiting) > _SHOWN:
         output.show(f"{len(found.waiting):,} processes wait for children that are not here; --json shows all")

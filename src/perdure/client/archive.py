@@ -30,12 +30,14 @@ from perdure.kernel.names import check_name, id_text
 from perdure.kernel.process import Process
 from perdure.kernel.redaction import Redact
 from perdure.kernel.transition import Sender
+from perdure.logs import logger
 from perdure.store.base import Search, Store
 from perdure.store.snapshot import Snapshot, former_runs, snapshot
 
 if TYPE_CHECKING:
     from perdure.client.client import Client
 
+log = logger("process")
 AT_ONCE = 100
 """How many lines are taken over together."""
 
@@ -58,18 +60,21 @@ class Imported:
     """What has become of the lines of an import.
 
     ``taken`` processes are new here, ``there`` were here already, from an import before. ``refused`` are the other
-    lines. ``waiting`` are ids of processes that wait for a child which is not here: import that, too.
+    lines. ``waiting`` are ids of processes that wait for a child which is not here: import that, too. ``unknown`` are
+    ids of those whose children are not known, since a record of them is sealed or damaged: import the file once more
+    where the codecs are, so that children which have ended answer them.
     """
 
     taken: int = 0
     there: int = 0
     refused: list[NotImported] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
         """Whether every line is here now, and nothing waits for what is not."""
-        return not (self.refused or self.waiting)
+        return not (self.refused or self.waiting or self.unknown)
 
 
 class Archive:
@@ -168,7 +173,14 @@ class _Exporter:
                 waiting += await self._children(one)
 
     async def _children(self, parent: Snapshot) -> list[Snapshot]:
-        ids = [id for id in open_children(parent.events) if id not in self._kin]
+        known, every = open_children(parent.events)
+        if not every:
+            log.warning(
+                "not all children of process %s follow it, since what is recorded of them cannot be read here: "
+                "export where the codecs are, or without a query",
+                id_text(parent.process.id),
+            )
+        ids = [id for id in known if id not in self._kin]
         found: list[Snapshot] = []
         for portion in cut(ids, limits.LIST_ROWS):
             for row in await self._store.search(Search(ids=portion, limit=len(portion))):
@@ -183,7 +195,7 @@ class _Importer:
     def __init__(self, client: Client, copy: str | None) -> None:
         self._client = client
         self._copy = copy
-        self._parents: dict[bytes, tuple[bytes, ...]] = {}
+        self._parents: dict[bytes, tuple[tuple[bytes, ...], bool]] = {}
         self.outcome = Imported()
 
     def read(self, line: bytes, number: int) -> Archived | None:
@@ -269,18 +281,32 @@ class _Importer:
 
     def _remember(self, one: Archived, start: Start) -> None:
         """A copy starts its children anew; any other process waits for those that it had."""
-        if self._copy is None and not start.process.final and (children := open_children(start.events)):
-            self._parents[start.process.id] = tuple(children)
+        if self._copy is None and not start.process.final:
+            children, every = open_children(start.events)
+            if children or not every:
+                self._parents[start.process.id] = tuple(children), every
 
     async def settle(self) -> None:
         """Tell parents of children that had ended before the parent was here; note those that wait for nobody."""
-        for parent, children in self._parents.items():
-            there = 0
+        for parent, (children, every) in self._parents.items():
+            missing = set(children)
             for portion in cut(children, limits.LIST_ROWS):
                 rows = await self._client.store.search(Search(ids=portion, limit=len(portion)))
-                there += len(rows)
+                missing -= {row.id for row in rows}
                 answers = [answer for row in rows if row.parent == parent for answer in child.answer(row)]
                 # If we die here the answer is sent again by the next import: it is known by the child's id.
                 await asyncio.gather(*(self._client.parts.outgoing.sent(answer) for answer in answers))
-            if there < len(children):
-                self.outcome.waiting.append(id_text(parent))
+            if missing or not every:
+                await self._note(parent, missing)
+
+    async def _note(self, parent: bytes, missing: set[bytes]) -> None:
+        """Note a parent for which children are missing, unless it has ended here, or they have answered it here."""
+        rows = await self._client.store.search(Search(ids=(parent,)))
+        if not rows or rows[0].final:
+            return
+        [row] = rows
+        known, every = open_children(await self._client.store.history(parent, row.run, limit=row.events))
+        if not missing.isdisjoint(known):
+            self.outcome.waiting.append(id_text(parent))
+        elif not every:
+            self.outcome.unknown.append(id_text(parent))

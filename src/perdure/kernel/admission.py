@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from perdure.errors import IllegalMove
+from perdure.errors import IllegalMove, PayloadError
 from perdure.kernel.archive import Archived
 from perdure.kernel.checkpoint import is_checkpoint, parted, written
 from perdure.kernel.child import begun
@@ -63,11 +63,21 @@ def _due_at(process: Process, now: int, idle_at: int) -> int | None:
     return max(now, process.due_at or now) if process.opened_at is None else now
 
 
-def open_children(events: Sequence[Event]) -> list[bytes]:
-    """The ids of the children that have not answered: without them the process would wait for ever."""
+def open_children(events: Sequence[Event]) -> tuple[list[bytes], bool]:
+    """The ids of the children that have not answered: without them the process would wait for ever; and whether all.
+
+    Those whose records cannot be read, as they are damaged or sealed, are not among them.
+    """
     answered = {(event.name, event.place) for event in events if event.message is not None}
-    started = [event for event in events if event.type is EventType.CHILD_STARTED]
-    return [begun(event).id_bytes for event in started if (event.name, event.place) not in answered]
+    known: list[bytes] = []
+    every = True
+    for event in events:
+        if event.type is EventType.CHILD_STARTED and (event.name, event.place) not in answered:
+            try:
+                known.append(begun(event).id_bytes)
+            except PayloadError:
+                every = False
+    return known, every
 
 
 def _after(number: int, numbers: Mapping[int, int]) -> int:

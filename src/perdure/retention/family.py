@@ -34,8 +34,9 @@ async def awaited(store: Store, rows: Sequence[Process]) -> set[bytes]:
 async def _open(store: Store, parent: Process, children: set[bytes]) -> set[bytes]:
     """Those of the children that have not answered the parent."""
     try:
-        return children.intersection(open_children(await store.history(parent.id, parent.run, limit=parent.events)))
+        known, every = open_children(await store.history(parent.id, parent.run, limit=parent.events))
     except StoreUnavailable:
         raise
     except PerdureError:
         return children
+    return children.intersection(known) if every else children
