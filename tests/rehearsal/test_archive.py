@@ -137,6 +137,17 @@ async def test_a_child_that_ends_before_its_parent_is_here_answers_it_all_the_sa
     assert await target.process(parent.id).result(LIMIT) == "packed A-1"
 
 
+async def test_a_line_that_stands_twice_is_taken_once(opened: Open, elsewhere: Open) -> None:
+    flow = code.sale()
+    source, _ = await elsewhere(work=True, workflows=[flow])
+    for order in ("A-1", "A-2"):
+        await a_sale(source, flow, order)
+    lines = await lines_of(source)
+    target, _ = await opened()
+    found = await target.archive.load([*lines, *lines])
+    assert (found.taken, found.there, found.complete) == (2, 2, True)
+
+
 async def test_a_machine_goes_on_with_its_fields(opened: Open, elsewhere: Open) -> None:
     shelf = code.shelf()
     source, _ = await elsewhere(work=True, workflows=[shelf.built])

@@ -122,17 +122,18 @@ class Archive:
         if copy is not None:
             check_name(copy, "the name of the copy")
         importer = _Importer(self._client, copy)
-        portion: list[Archived] = []
+        portion: dict[bytes, Archived] = {}
         number = 0
         async for line in _awaited(lines):
             number += 1
             one = importer.read(line, number)
-            if one is not None:
-                portion.append(one)
-            if len(portion) == AT_ONCE:
-                await importer.take(portion)
-                portion = []
-        await importer.take(portion)
+            if one is None:
+                continue
+            if len(portion) == AT_ONCE or one.process.id in portion:  # a second line of a process finds the first there
+                await importer.take([*portion.values()])
+                portion = {}
+            portion[one.process.id] = one
+        await importer.take([*portion.values()])
         await importer.settle()
         return importer.outcome
 
@@ -207,7 +208,7 @@ class _Importer:
             return None
 
     async def take(self, portion: Sequence[Archived]) -> None:
-        """Take over what is not here yet."""
+        """Take over what is not here yet; no process stands there twice."""
         store, now = self._client.store, await self._client.store.now()
         starts = [(one, start) for one in portion if (start := self._start(one, now)) is not None]
         ids = tuple(start.process.id for _, start in starts)
