@@ -7,6 +7,7 @@ import gzip
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from perdure.client.retention import RetentionRun
 from perdure.errors import ArchiveUnwritable, DefinitionError, InvalidInput, ProcessNotFound
 from perdure.kernel import archive
 from perdure.kernel.names import id_text
+from perdure.retention.archive_file import files
 from perdure.retention.archive_file import opened as archive_opened
 from perdure.store.sealed.codec import AesGcm
 from perdure.testing import histories, rehearse
@@ -141,6 +143,46 @@ async def test_a_child_for_which_a_held_parent_waits_is_kept_and_told(opened: Op
     await until_row(roots, parent.id, lambda row: row.awaiting == "signal go" and row.owner is None)
     assert (await client.retention.run()).removed == 1, "a run looks again at what was left"
     assert (await roots.row(held.id)).status is Status.RUNNING
+
+
+async def test_of_a_process_that_was_archived_twice_the_newer_line_counts_and_once(
+    opened: Open, tmp_path: Path
+) -> None:
+    flow = code.sale()
+    engine, _ = await opened(work=True, workflows=[flow])
+    handle = await engine.start(flow.options(key="A-1"), "A-1")
+    await handle.terminate()
+    client, _ = await opened(retention=[RetentionRule(kind="sale", after=0, archive=tmp_path / "old")])
+    other: Any = client.store
+
+    async def retried(name: str, argument: object) -> None:
+        if name == "prune":
+            other.before = _nothing
+            await handle.restart()
+
+    other.before = retried
+    assert (await client.retention.run()).removed == 0
+    await handle.signal("packed", "now")
+    assert await handle.result(LIMIT) == "sent A-1"
+    done = await client.retention.run()
+    assert (done.removed, ids_in(tmp_path / "old")) == (1, Counter({handle.id: 2}))
+    assert rehearse(tmp_path / "old", flow).total == 1
+    assert [one.id for one in histories(tmp_path / "old")] == [handle.id]
+    async with Engine(f"sqlite:///{tmp_path}/elsewhere.db", migrate=True) as target:
+        found = await target.archive.load(lines_in(tmp_path / "old"))
+        assert (found.taken, found.there) == (1, 1)
+        assert (await target.row(handle.id)).status is Status.COMPLETED
+
+
+def lines_in(folder: Path) -> Iterator[bytes]:
+    """All lines of the archive, in the order in which an import reads them."""
+    for file in files(folder):
+        with archive_opened(file) as lines:
+            yield from lines
+
+
+async def _nothing(name: str, argument: object) -> None:
+    """Let every call through."""
 
 
 async def test_what_cannot_be_opened_here_is_neither_archived_nor_removed(opened: Open, tmp_path: Path) -> None:

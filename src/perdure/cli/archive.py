@@ -87,7 +87,7 @@ def _write(line: bytes) -> None:
 
 
 class _Lines:
-    """The lines of a file, of all files of a folder by their names, or of the input; raises InvalidInput."""
+    """The lines of a file, of a folder's files, the newest first, or of the input; raises InvalidInput."""
 
     def __init__(self, path: str) -> None:
         self._files = None if path == "-" else files(path)

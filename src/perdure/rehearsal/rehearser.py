@@ -89,18 +89,24 @@ async def of_store(store: Store, rehearser: Rehearser, where: str = "", *, kind:
     return rehearser.report()
 
 
-def of_lines(lines: Iterable[bytes], rehearser: Rehearser) -> Rehearsal:
-    """Rehearse the processes of an export, queued steps excepted; raises InvalidInput for a damaged line."""
+def of_lines(lines: Iterable[bytes], rehearser: Rehearser, seen: set[bytes] | None = None) -> Rehearsal:
+    """Rehearse the processes of an export, queued steps excepted; raises InvalidInput for a damaged line.
+
+    Those that were ``seen``, by their ids, are left out; the others are added to them.
+    """
+    seen = set() if seen is None else seen
     for number, line in enumerate(lines, 1):
         one = archive.read(line, number)
-        if not is_task(one.process.kind):
+        if not is_task(one.process.kind) and one.process.id not in seen:
+            seen.add(one.process.id)
             deque(rehearser.take(one.process, one.events, one.messages), maxlen=0)
     return rehearser.report()
 
 
 def of_files(path: str | Path, rehearser: Rehearser) -> Rehearsal:
-    """Rehearse the processes of a file, or of all :func:`files` of a folder; raises InvalidInput."""
+    """Rehearse the processes of a file, or of all :func:`files` of a folder, each once; raises InvalidInput."""
+    seen: set[bytes] = set()
     for file in files(path):
         with opened(file) as lines:
-            of_lines(lines, rehearser)
+            of_lines(lines, rehearser, seen)
     return rehearser.report()

@@ -64,10 +64,14 @@ class ArchiveFile:
 
 
 def files(path: str | Path) -> list[Path]:
-    """The file with that path, or that folder's ``*.jsonl`` and ``*.jsonl.gz`` files by name; InvalidInput for none."""
+    """The file with that path, or that folder's ``*.jsonl`` and ``*.jsonl.gz`` files, the newest first by their names.
+
+    A process may stand in two archives: it was not removed after the first, and went on. So the first line counts that
+    is found. Raises InvalidInput if there is no file.
+    """
     given = Path(path)
     inside = [*given.glob(f"*{PLAIN}"), *given.glob(f"*{COMPRESSED}")]  # none unless it is a folder
-    found = sorted(inside) or ([given] if given.exists() and not given.is_dir() else [])  # a pipe will do
+    found = sorted(inside, reverse=True) or ([given] if given.exists() and not given.is_dir() else [])  # a pipe will do
     if not found:
         raise InvalidInput(
             f"{str(path)!r} is no file with processes, and no folder with *.jsonl files. "

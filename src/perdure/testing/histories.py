@@ -22,11 +22,12 @@ Code = Workflow[Any, Any] | ModuleType | str
 
 
 class History:
-    """One process of an export. ``name`` says which: its file, and its kind with its key or id."""
+    """One process of an export. ``name`` says which: its file, and its kind with its key or ``id``."""
 
     def __init__(self, line: bytes, number: int = 1, file: str = "") -> None:
         found = archive.read(line, number).process
-        self.name = ":".join(filter(None, (file, found.kind, found.key or id_text(found.id))))
+        self.id = id_text(found.id)
+        self.name = ":".join(filter(None, (file, found.kind, found.key or self.id)))
         self._line = line
 
     def __repr__(self) -> str:
@@ -41,13 +42,17 @@ class History:
 def histories(path: str | Path) -> Iterator[History]:
     """The processes of a file that ``perdure export`` has written, or of a folder of archives.
 
-    Of a folder these are the files ``*.jsonl`` and ``*.jsonl.gz``. Raises InvalidInput if there are none, or for a
-    damaged line.
+    Of a folder these are the files ``*.jsonl`` and ``*.jsonl.gz``, the newest first by their names; of a process that
+    stands in several, the newest line counts. Raises InvalidInput if there are none, or for a damaged line.
     """
+    seen: set[str] = set()
     for file in files(path):
         with opened(file) as lines:
             for number, line in enumerate(lines, 1):
-                yield History(line, number, file.name)
+                one = History(line, number, file.name)
+                if one.id not in seen:
+                    seen.add(one.id)
+                    yield one
 
 
 def rehearse(path: str | Path, *code: Code, version: str | None = None) -> Rehearsal:
