@@ -136,6 +136,6 @@ def test_a_row_that_was_left_is_looked_at_again_an_hour_after_the_rows_were_begu
 def test_the_place_of_a_rule_that_nobody_has_is_forgotten_after_a_day() -> None:
     day = 24 * 3600 * SECOND
     state = RetentionState(rules={"old": RuleProgress("old", seen_at=1), "new": RuleProgress("new", seen_at=2)})
-    changed = state.with_rules({"mine": RuleProgress("mine", seen_at=1)}, 1 + day)
+    changed = state.with_rule("mine", RuleProgress("mine", seen_at=1), 1 + day, {"mine"})
     assert changed.rules.keys() == {"new", "mine"}
     assert replace(changed, rules={}) == RetentionState()

@@ -266,6 +266,19 @@ async def test_a_process_that_a_person_retries_meanwhile_keeps_its_former_runs(w
     assert [await watch.store.history(row.id, run) for run in (1, 2, 3, 4)] == runs
 
 
+async def test_all_rules_keep_their_places_and_counts_though_no_worker_was_there_for_days(watch: Watch) -> None:
+    one = remover(watch, RetentionRule(kind="order", after=HOUR), RetentionRule(kind="payment", after=HOUR))
+    for kind in ("order", "payment"):
+        await ended(watch, kind=kind)
+    await watch.passed(HOUR + 1)
+    assert (await one.round()).removed == 2
+    before = {rule.rule: (rule.removed, rule.at) for rule in (await state(watch)).rules.values()}
+    assert [removed for removed, _ in before.values()] == [1, 1, 0]
+    await watch.passed(3 * DAY)
+    await one.round()
+    assert {rule.rule: (rule.removed, rule.at) for rule in (await state(watch)).rules.values()} == before
+
+
 @pytest.mark.parametrize("record", [b'{"id":"nonsense"}', b'{"id":"ab"}', b"nonsense"])
 async def test_a_damaged_record_of_a_child_keeps_the_children_of_that_parent_and_nothing_else(
     watch: Watch, record: bytes

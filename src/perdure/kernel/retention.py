@@ -227,9 +227,11 @@ class RetentionState(Struct, frozen=True, omit_defaults=True):
         """How far a rule has come."""
         return self.rules.get(mark) or RuleProgress(rule.text)
 
-    def with_rules(self, changed: Mapping[str, RuleProgress], now: int) -> RetentionState:
-        """With these rules as they are now, and without those that no worker has had for a day."""
-        every = {**self.rules, **changed}
-        return replace(
-            self, rules={mark: one for mark, one in every.items() if mark in changed or now - one.seen_at < RULES_COUNT}
-        )
+    def with_rule(self, mark: str, changed: RuleProgress, now: int, ours: Collection[str]) -> RetentionState:
+        """With this rule as it is now, and without those that no worker has had for a day.
+
+        ``ours`` are the marks of the rules that the caller has: those it has not looked at yet stay, too.
+        """
+        every = {**self.rules, mark: changed}
+        rules = {mark: one for mark, one in every.items() if mark in ours or now - one.seen_at < RULES_COUNT}
+        return replace(self, rules=rules)

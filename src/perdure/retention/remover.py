@@ -91,7 +91,8 @@ class Remover:
             if len(page) < limits.SWEEP_ROWS:
                 progress = progress.again(now)
             now = await self._store.now()
-            state = replace(state.with_rules({mark: progress}, now), until=now + lease if held else state.until)
+            state = state.with_rule(mark, progress, now, self._marks)
+            state = replace(state, until=now + lease if held else state.until)
             if not await self._write(state, now):
                 told.more |= at_once
                 return told  # another remover has our place now; what was removed here is counted by nobody
