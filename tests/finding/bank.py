@@ -30,3 +30,13 @@ async def payment(order: str, how: str = "well") -> int:
 @workflow
 async def shipment(order: str) -> None:
     raise ValueError(f"order {order!r} is odd")
+
+
+@step(retry=Retry.NONE, queue="ledger")
+async def book(order: str) -> None:
+    raise ValueError(f"no account for {order!r}")
+
+
+@workflow
+async def booking(order: str) -> None:
+    await book(order)

@@ -64,6 +64,39 @@ async def test_a_query_finds_what_fits_it(opened: Open) -> None:
     assert await engine.count(where="status = failed") == {"payment": {"failed": 4}, "shipment": {"failed": 1}}
 
 
+async def test_queued_steps_are_found_by_the_queries_that_can_mean_them(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[bank], queues=["ledger"])
+    for order in ("A-1", "A-2"):
+        await _ended(await engine.start(bank.booking.options(key=order), order))
+    held = await engine.start(bank.payment.options(key="W"), "W", "odd")
+    await _ended(held)
+    groups = await engine.failures()
+    assert sorted((group.kind, group.count) for group in groups) == [("@ledger", 2), ("booking", 2), ("payment", 1)]
+    for group in groups:
+        assert await engine.count(where=group.query) == {group.kind: {"failed": group.count}}
+    for group in await engine.failures(by="worker"):
+        assert await engine.count(where=group.query) == {group.kind: {"failed": group.count}}
+    assert (await engine.rehearse("queue")).total == 0, "they have no code of their own"
+    [parent, _] = await engine.list(where="kind = booking")
+    [step] = await engine.list(where=f"parent = {parent.id}")
+    for where, found in (
+        (f"id = {step.id}", 1),
+        (f"not parent = {parent.id} and parent", 1),
+        ("kind = @ledger", 2),
+        ("kind in (@ledger, payment)", 3),
+        ("kind = *led*", 2),
+        ("kind = @*", 2),
+        ("kind ~ ledger", 2),
+        ("queue = ledger", 2),
+        ("queue", 2),
+        ("error = ValueError", 3),
+        ("kind = b*", 2),
+        ("status = failed", 3),
+    ):
+        assert len(await engine.list(where=where)) == found, where
+        assert sum(sum(one.values()) for one in (await engine.count(where=where)).values()) == found, where
+
+
 async def test_an_id_of_ones_own_need_not_be_unique_and_is_found_by_its_beginning(opened: Open) -> None:
     engine, _ = await opened()
     for key, ticket in (("1", "TK-17"), ("2", "TK-17"), ("3", "TK-18"), ("4", "SO-17")):

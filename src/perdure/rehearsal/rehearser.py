@@ -78,12 +78,14 @@ class Rehearser:
 
 
 async def of_store(store: Store, rehearser: Rehearser, where: str = "", *, kind: str | None = None) -> Rehearsal:
-    """Rehearse the processes that fit a query; without a status in it, those that have not ended."""
+    """Rehearse the processes that fit a query, queued steps excepted; without a status, those that have not ended."""
     finder = Finder(store, Search(kind=kind), where)
     if "status" not in fields_of(await finder.read()):
         finder = Finder(store, Search(kind=kind, statuses=UNFINISHED), where)
     async for portion in snapshots(store, finder):
         for one in portion:
+            if is_task(one.process.kind):
+                continue
             for _ in rehearser.take(one.process, one.events, one.messages):
                 await asyncio.sleep(0)
     return rehearser.report()

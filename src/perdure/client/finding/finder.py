@@ -17,6 +17,7 @@ from perdure.client.finding.fields import Candidate, time_of
 from perdure.client.finding.grammar import EVERYTHING, Compared, Either, Every, Not, Query, parsed
 from perdure.client.finding.saved import expanded
 from perdure.client.view import known_workers, standing
+from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.process import Process, Status
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Search, Store
@@ -27,6 +28,8 @@ _EDGES = {">=": ("from", 0), ">": ("from", 1), "<": ("to", 0), "<=": ("to", 1)}
 """Which end of the times that count a comparison gives, and how many microseconds behind the value it lies."""
 _ANSWERED = frozenset({"kind", "status"})
 """What the database answers as exactly as the query asks, so that it is not asked of each row again."""
+_OF_TASKS = frozenset({"fingerprint", "id", "parent", "queue"})
+"""What a query asks that means queued steps too."""
 ASKED = frozenset({"mover", "waiting", "worker"})
 """What a query asks of others than the row itself."""
 
@@ -52,7 +55,7 @@ class Finder:
         """Read the query, with the saved searches that it names, and narrow the search by it."""
         query = parsed(await expanded(self.store, self.where))
         fields = fields_of(query)
-        self.search, self.rest = narrowed(replace(self.search, tasks=self.search.tasks or "queue" in fields), query)
+        self.search, self.rest = narrowed(replace(self.search, tasks=self.search.tasks or asks_for_tasks(query)), query)
         self._asks = self._asks or not ASKED.isdisjoint(fields)
         return query
 
@@ -132,6 +135,21 @@ def fields_of(query: Query) -> set[str]:
         case Not(part):
             return fields_of(part)
     return {query.field.name}
+
+
+def asks_for_tasks(query: Query) -> bool:
+    """Whether a query means queued steps as well: by what they alone have, or what names single processes.
+
+    So does a comparison with a kind that a queue's may be. Any other query is asked of processes with code alone.
+    """
+    match query:
+        case Every(parts) | Either(parts):
+            return any(map(asks_for_tasks, parts))
+        case Not(part):
+            return asks_for_tasks(part)
+        case Compared(field, operator, values) if field.name == "kind":
+            return operator == "~" or any(value.startswith((QUEUE_MARK, "*")) for value in values)
+    return query.field.name in _OF_TASKS
 
 
 def narrowed(search: Search, query: Query) -> tuple[Search, Query]:
