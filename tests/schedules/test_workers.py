@@ -6,18 +6,22 @@ import asyncio
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from perdure import Engine, Schedule, Status, testing, workflow
+from perdure import Engine, Schedule, Status, limits, testing, workflow
 from perdure.authoring.schedule import occurrences
 from perdure.authoring.schedule.machine import KIND
 from perdure.authoring.workflow import Workflow
-from perdure.errors import DefinitionError
+from perdure.errors import DefinitionError, StoreUnavailable
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Process
 from perdure.store.base import Search
-from tests.runtime.conftest import Open, until, until_row
+from perdure.store.sealed.offload import Folder
+from perdure.testing.faults import Outage
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+from tests.runtime.test_sealed_life import NEW, sealed
 from tests.schedules.reports import done, report
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -107,6 +111,55 @@ async def test_a_worker_begins_although_the_schedule_in_its_code_was_ended_by_a_
     tidy.schedule = Schedule("@monthly")
     await opened(work=True, workflows=[tidy])
     assert "the schedule of workflow 'nightly' is not kept: the process of schedule 'nightly' was ended" in caplog.text
+
+
+async def test_a_worker_begins_although_the_schedule_in_its_code_takes_no_more_messages(
+    opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @workflow(name="nightly", schedule=Schedule("@yearly"))
+    async def tidy() -> None: ...
+
+    engine, _ = await opened(work=True, workflows=[tidy])
+    process = await engine.schedules.handle("nightly").process()
+    await process.hold()
+    await process.signal("resume")
+    await engine.close()
+    monkeypatch.setattr(limits, "INBOX_RECORDS", 1)
+    tidy.schedule = Schedule("@monthly")
+    await opened(work=True, workflows=[tidy])
+    assert "the schedule of workflow 'nightly' is not kept: the inbox of process" in caplog.text
+
+
+@pytest.mark.parametrize("lost", ["key", "folder"])
+async def test_a_worker_begins_although_the_schedule_in_its_code_cannot_be_read_by_it(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: str
+) -> None:
+    @workflow(name="nightly", schedule=Schedule("@yearly"))
+    async def tidy() -> None: ...
+
+    there = {"codecs": sealed(), "offload": Folder(tmp_path / "there", above=1)}
+    engine, _ = await opened(work=True, workflows=[tidy, report], **there)
+    await engine.close()
+    here = {"codecs": sealed(new=NEW)} if lost == "key" else there | {"offload": Folder(tmp_path / "away", above=1)}
+    tidy.schedule = Schedule("@monthly")
+    engine, _ = await opened(work=True, workflows=[tidy, report], **here)
+    assert "the schedule of workflow 'nightly' cannot be read here, and is left as it is: " in caplog.text
+    assert await (await engine.start(report, "x")).result(LIMIT) == "x"
+    await engine.close()
+    engine, _ = await opened(work=True, workflows=[tidy, report], **there)
+    handle = engine.schedules.handle("nightly")
+    await until_row(engine, (await handle.status()).process, partial(_all_heard, 1))
+    assert (await handle.status()).times == "0 0 1 * * UTC"
+
+
+async def test_a_worker_does_not_begin_if_the_database_does_not_answer_what_its_schedules_are(opened: Open) -> None:
+    @workflow(name="nightly", schedule=Schedule("@yearly"))
+    async def tidy() -> None: ...
+
+    engine, store = await opened(workflows=[tidy])
+    Outage("search").upon(store).away = True
+    with pytest.raises(StoreUnavailable):
+        await engine.schedules.declare(tidy)
 
 
 async def test_a_schedule_survives_its_worker_and_goes_on_where_it_was(opened: Open) -> None:

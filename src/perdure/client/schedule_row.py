@@ -5,8 +5,10 @@ from __future__ import annotations
 from perdure.authoring.schedule.definition import Plan
 from perdure.authoring.schedule.machine import ScheduleMachine
 from perdure.authoring.schedule.occurrences import Standing, Target
+from perdure.errors import PerdureError
 from perdure.kernel.checkpoint import has_begun, parted
 from perdure.kernel.process import Process
+from perdure.logs import logger
 
 
 def kept(row: Process) -> ScheduleMachine | None:
@@ -28,6 +30,11 @@ def made(name: str, plan: Plan, target: Target, cursor: int) -> ScheduleMachine:
 
 
 def stands(row: Process, plan: Plan, target: Target) -> bool:
-    """Whether a schedule is as it is to be."""
-    found = kept(row)
+    """Whether a schedule is as it is to be; one that cannot be read here is to be as it is, and the log says why."""
+    try:
+        found = kept(row)
+    except PerdureError as error:  # also StoreUnavailable, for a payload whose folder is away: the row was read
+        said = "the schedule of workflow %r cannot be read here, and is left as it is: %s"
+        logger("worker").warning(said, str(row.key), error)
+        return True
     return found is not None and (found.plan, found.target) == (plan, target)

@@ -27,6 +27,7 @@ from perdure.errors import (
     CallUnanswered,
     DefinitionError,
     IllegalMove,
+    InboxFull,
     InvalidInput,
     KeyConflict,
     PerdureError,
@@ -132,7 +133,8 @@ class Schedules:
     async def declare(self, workflow: Workflow[Any, Any]) -> None:
         """Put the schedule with which a workflow was defined, under the workflow's name, unless it stands as it is.
 
-        If a person has ended the process of that schedule, this is logged: the worker has other things to do.
+        One that cannot be read here, or whose process was ended by a person or takes no more messages, stays as it is,
+        and this is logged: the worker has other things to do.
         """
         if workflow.schedule is None:
             return
@@ -141,8 +143,8 @@ class Schedules:
         if not found or not stands(found[0], plan, target):
             try:
                 await self._put(workflow.name, plan, target)
-            except IllegalMove as ended:
-                logger("worker").warning("the schedule of workflow %r is not kept: %s", workflow.name, ended)
+            except (IllegalMove, InboxFull) as refused:
+                logger("worker").warning("the schedule of workflow %r is not kept: %s", workflow.name, refused)
 
     async def _put(self, name: str, plan: Plan, target: Target) -> None:
         since = await self._client.store.now()
