@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -48,6 +49,41 @@ async def test_an_error_breaks_it_says_where_and_the_caller_hears_at_once(opened
     with pytest.raises(CallUnanswered, match="broken"):
         await ann.call(Account.deposit, 1)
     assert (await ann.status()).state["balance"] == 5
+
+
+class Tally(machine.Machine):
+    """Its ``add`` sets what is no field of it."""
+
+    total: int = 0
+
+    @machine.init
+    def opened(self) -> None: ...
+
+    @machine.call
+    def add(self, number: int) -> int:
+        self.total += number
+        self.totla = number
+        return self.total
+
+    @machine.call
+    def count(self) -> int:
+        return self.total + self.doubled
+
+    @cached_property
+    def doubled(self) -> int:
+        return 2 * self.total
+
+
+async def test_a_value_that_would_be_lost_since_it_is_no_field_breaks_the_machine_at_once(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    misspelt, kept = await engine.start(Tally.opened), await engine.start(Tally.opened)
+    with pytest.raises(CallRefused, match=r"Tally sets self\.totla, which is no field.*Did you mean 'total'\?"):
+        await misspelt.call(Tally.add, 3)
+    with pytest.raises(CallRefused, match=r"Tally sets self\.doubled, which is no field"):
+        await kept.call(Tally.count)
+    row = await until_row(engine, misspelt.id, lambda row: row.status is Status.BROKEN)
+    assert b"in Tally.add: " in (row.error or b"")
+    assert (await misspelt.status()).state["total"] == 0
 
 
 async def test_a_retry_runs_the_method_again_from_the_step_that_failed_and_what_waits_comes_after_it(

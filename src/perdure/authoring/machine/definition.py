@@ -193,6 +193,7 @@ class MachineWorkflow(Workflow[..., Any]):
     def encode(self, entity: Any) -> bytes:
         """The fields as a JSON object; raises PayloadError if one has no value, or one that cannot be stored.
 
+        So it does if the machine holds a value that is no field: that would be there until it is loaded anew.
         The machine has them from then on as they will be read, so that it does not matter when it is loaded anew.
         """
         held = vars(entity)
@@ -200,6 +201,8 @@ class MachineWorkflow(Workflow[..., Any]):
         if missing:
             what = f"field {min(missing)!r} of {self.type.__qualname__}"
             raise PayloadError(f"{what} has no value. Give it a default, or set it in @machine.init.")
+        if len(held) > len(self.types):
+            raise self._no_field(min(held.keys() - self.types.keys()))
         values = {name: held[name] for name in self.types}
         if all(value.__class__ in self._plain[name] for name, value in values.items()):
             return payload.encode(values, what=self._what)
@@ -208,6 +211,12 @@ class MachineWorkflow(Workflow[..., Any]):
             if value.__class__ not in self._plain[name]:
                 setattr(entity, name, getattr(read, name))
         return raw
+
+    def _no_field(self, name: str) -> PayloadError:
+        return PayloadError(
+            f"{self.type.__qualname__} sets self.{name}, which is no field and would be lost.{near(name, self.types)} "
+            "Annotate it in the class, or keep it in a variable of the method."
+        )
 
     def entity(self, fields: bytes, form: int) -> Any:
         """A machine with these fields, which were stored by a class of that form; raises PayloadError."""
