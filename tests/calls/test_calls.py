@@ -27,6 +27,7 @@ from perdure.kernel import transition
 from perdure.kernel.event import ANSWERS, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import SendVerdict
+from perdure.testing.faults import Outage
 from tests.calls import bank
 from tests.calls.bank import HOSTED, Asked, Quoted, crowd, desk, listener, mute, turned, two_faced
 from tests.runtime.conftest import LIMIT, Open, until, until_row
@@ -179,6 +180,32 @@ async def test_a_question_that_nobody_heard_in_time_is_still_there_and_its_key_g
     engine, _ = await opened(work=True, workflows=HOSTED)
     assert await engine.process(handle.id).call("quote", Asked(5), Quoted, key="k", timeout=LIMIT) == Quoted(10, 1)
     assert (await engine.row(handle.id)).inbox == 1
+
+
+async def test_who_asks_while_the_database_is_away_waits_for_no_longer_and_the_question_is_sent_after_it(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "POLL_SECONDS", 0.1)
+    client, store = await opened()
+    worker, _ = await opened(work=True, workflows=HOSTED)
+    handle = client.process((await worker.start(desk)).id)
+    outage = Outage("send").upon(store)
+    outage.away = True
+    for patience in (0, 0.2):
+        asking = handle.call("quote", Asked(5), key="k", timeout=patience)
+        with pytest.raises(TimeoutError, match="no answer to 'quote' within"):
+            await asyncio.wait_for(asking, LIMIT)
+    outage.away = False
+    assert await handle.call("quote", Asked(5), Quoted, key="k", timeout=LIMIT) == Quoted(10, 1)
+    assert (await worker.row(handle.id)).inbox == 1
+
+
+async def test_an_answer_that_is_there_is_given_also_to_who_does_not_wait(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=HOSTED)
+    handle = await engine.start(desk)
+    answer = await quoted(handle, 5, "k")
+    client, _ = await opened()
+    assert await client.process(handle.id).call("quote", Asked(5), Quoted, key="k", timeout=0) == answer
 
 
 async def test_a_failed_process_that_is_retried_answers_what_it_had_heard(opened: Open) -> None:

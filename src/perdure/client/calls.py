@@ -55,12 +55,13 @@ class Calls(Reference):
         of the method, ``Account.deposit.options(key=...)``.
 
         A call with the same ``key`` and value is not sent again: it gets the answer to the first one. After ``timeout``
-        seconds (default: never) TimeoutError is raised; the question stays, and a call with the same key gets the
-        answer later. ``context`` is a small mapping that goes with the question: ``perdure.context()`` gives it in the
-        method of a machine, ``Call.context`` in a workflow. Raises CallRefused if the code refuses, CallUnanswered if
-        the process has ended or is broken and has not answered, KeyConflict if the key belongs to another question,
-        PayloadError if a value cannot be stored or decoded, InvalidInput if the machine's class, as it is known here,
-        has no such method, InboxFull, Overloaded.
+        seconds (default: never) TimeoutError is raised, also while the database is away; the question stays, and a call
+        with the same key gets the answer later. An answer that is there already is returned even with 0. ``context`` is
+        a small mapping that goes with the question: ``perdure.context()`` gives it in the method of a machine,
+        ``Call.context`` in a workflow. Raises CallRefused if the code refuses, CallUnanswered if the process has ended
+        or is broken and has not answered, KeyConflict if the key belongs to another question, PayloadError if a value
+        cannot be stored or decoded, InvalidInput if the machine's class, as it is known here, has no such method,
+        InboxFull, Overloaded.
         """
         if not isinstance(name, CallMethod):
             return await self._ask(name, *args, **kwargs)
@@ -86,7 +87,13 @@ class Calls(Reference):
             raise Overloaded(f"{limits.WAITING_CALLS:,} calls wait for answers here already; try again later")
         answers.waiting += 1
         try:
-            answer = await self._asked(self._message(MessageType.CALL, name, raw, key, sender), patience)
+            message = self._message(MessageType.CALL, name, raw, key, sender)
+            if patience is None:
+                answer = await self._asked(message, None)
+            else:
+                # Even without patience the store gets a moment, to say what it knows of the call.
+                async with asyncio.timeout(max(patience, limits.POLL_SECONDS)):
+                    answer = await self._asked(message, patience)
         except TimeoutError:
             text = f"no answer to {name!r} within {patience or 0:g} s; ask again with the same key"
             raise TimeoutError(text) from None
