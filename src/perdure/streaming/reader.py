@@ -42,7 +42,13 @@ class StreamReader:
             self.holder = row.owner
             return False
         self.row = row
-        if not await self._write(until=now + _lease()):
+        try:
+            taken = await self._write(until=now + _lease())
+        except BaseException:
+            # If it was written all the same the lease is ours: to take it again is to renew it.
+            self.row = None
+            raise
+        if not taken:
             return False
         if self._renewal is None:
             self._renewal = asyncio.create_task(
@@ -79,9 +85,10 @@ class StreamReader:
         if self._renewal is not None:
             self._renewal.cancel()
             self._renewal = None
-        if self.row is not None:
+        try:
             await self._write(owner="", until=0)
-            self.row = None
+        finally:
+            self.row = None  # if it was not written the lease ends by itself
 
     async def _write(self, **changes: Any) -> bool:
         """Write the next version of the row, over changes that people have made meanwhile; False if it is not ours."""
