@@ -45,6 +45,7 @@ SMALL_INBOX_RECORDS = 16
 SCHEDULE_STARTED_RECORDS = 100
 SCHEDULE_MISSED_RECORDS = 1_000
 SCHEDULE_BACKFILL_RECORDS = 1_000
+SCHEDULE_RUNNING_RECORDS = 10_000  # with what has become of each they are the arguments of a step: less than 2 MiB
 SCHEDULE_GRACE_SECONDS = 10.0  # what is no later is never missed: a schedule wakes some time after its instant
 SCHEDULE_LOOK_SECONDS = 5.0
 SCHEDULE_RETRY_SECONDS = 60.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec import json
@@ -95,6 +95,30 @@ async def test_those_that_were_started_by_hand_make_room_once_the_next_one_comes
         assert [status for _, status in await started(engine)] == [Status.RUNNING] * 3, "whatever else runs"
         await engine.sleep(HOUR // 2 + 1)
         assert [at for at, status in await started(engine) if status is Status.RUNNING] == ["01:00"]
+
+
+async def test_of_those_that_do_not_end_only_the_last_are_followed_and_each_was_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "SCHEDULE_STARTED_RECORDS", 3)
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", CANCELS, tidy_report)
+        await engine.sleep(9 * HOUR + 1)
+        assert (await handle.status()).running == 3 + 1, "the last that were asked, and the one that runs"
+        asked = [at for what, at in done if what == "asked"]
+        assert asked == [f"0{hour}:00" for hour in range(1, 9)]
+
+
+async def test_of_any_number_that_were_started_by_hand_the_last_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCHEDULE_RUNNING_RECORDS", 4)
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", Schedule(every=HOUR, limit=2), long_report, "x")
+        for days in (1, 2):
+            back = MONDAY - timedelta(days=days)
+            assert await handle.backfill(back, back + timedelta(hours=2)) == 3
+        await engine.sleep(HOUR + 1)
+        view = await handle.status()
+        assert (view.running, view.started, view.skipped) == (4, 6, 1)
 
 
 async def test_a_round_that_runs_twice_asks_the_same_ones(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:

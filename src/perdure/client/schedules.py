@@ -66,10 +66,10 @@ class ScheduleView:
     """One schedule: what it starts and when, how far it has come, and why it pauses, if it does.
 
     ``times`` says when in words, ``next`` is the next time in UTC without jitter (None if none comes, or if it pauses
-    or cannot go on). ``running`` counts its processes that had not ended when it looked last, ``waiting`` the
-    occurrences that are queued. ``started``, ``skipped`` and ``missed`` count occurrences since it was made.
-    ``skip_days`` are dates on which it does not come. ``limit``, ``catch_up``, ``jitter``, ``stop_after`` and
-    ``deadline`` are its rules, durations in seconds; what begins more than ``late_after`` after its time and the
+    or cannot go on). ``running`` counts those of its processes that it follows and that had not ended when it looked
+    last, ``waiting`` the occurrences that are queued. ``started``, ``skipped`` and ``missed`` count occurrences since
+    it was made. ``skip_days`` are dates on which it does not come. ``limit``, ``catch_up``, ``jitter``, ``stop_after``
+    and ``deadline`` are its rules, durations in seconds; what begins more than ``late_after`` after its time and the
     jitter is started as the workflow ``late`` instead. ``args``, ``named``, ``attributes`` and ``context`` are what its
     processes get, ``timed`` says that they get the instant too. ``process`` is the id of the schedule's own process,
     ``status`` that process's status.

@@ -208,10 +208,16 @@ class _Going:
         return f"the last {self._failures} processes have failed"
 
     def _tracked(self) -> list[Occurrence]:
-        """Those whose end matters for what comes; with ``overlap="allow"`` there may be any number."""
-        if self._plan.overlap != "allow":
-            return self._running
-        return [] if self._plan.stop_after is None else self._running[-limits.SCHEDULE_STARTED_RECORDS :]
+        """Those whose end matters for what comes: no more than the next round can be given, the last ones.
+
+        With ``overlap="allow"`` there may be any number, and with ``"cancel"`` any number that do not end although they
+        were asked to: these matter only for the failures in a row.
+        """
+        plan, most = self._plan, limits.SCHEDULE_STARTED_RECORDS
+        if plan.overlap == "allow":
+            return [] if plan.stop_after is None else self._running[-most:]
+        forgotten = {one.process for one in [one for one in self._running if one.cancelled][:-most]}
+        return [one for one in self._running if one.process not in forgotten][-limits.SCHEDULE_RUNNING_RECORDS :]
 
     # -- what has come -------------------------------------------------------------------------------------------------
 
