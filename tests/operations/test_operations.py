@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import Engine, ProcessFailed, Search
+from perdure import Engine, ProcessFailed, Search, testing
 from perdure.authoring.operation import machine
 from perdure.authoring.operation.plan import Window
 from perdure.errors import CallRefused, CallUnanswered, IllegalMove, InvalidInput
@@ -78,6 +78,29 @@ async def test_a_canary_that_does_well_lets_the_others_follow(opened: Open) -> N
     engine = await after_an_outage(opened, 8)
     outcome = await (await engine.operations.start("retry", FAILED, canary=2, watch=0.1)).result(LIMIT)
     assert (outcome.phase, outcome.done, outcome.relapsed) == ("done", 8, 0)
+
+
+async def test_a_canary_goes_no_faster_than_the_rate(opened: Open) -> None:
+    engine = await after_an_outage(opened, 5)
+    operation = await engine.operations.start("retry", FAILED, canary=3, rate=0.01)
+    await until_row(engine, operation.id, lambda row: b'"before":"' in (row.state or b"") and row.owner is None)
+    status = await operation.status()
+    assert (status.phase, status.done) == ("canary", 1)
+    await operation.abort("enough")
+
+
+async def test_a_canary_that_takes_several_portions_is_watched_once_it_is_complete() -> None:
+    async with testing.engine(workflows=[bank]) as engine:
+        await engine.start_many(bank.payment, [(f"A-{n}",) for n in range(4)])
+        await engine.sleep(1)
+        bank.down.clear()
+        operation = await engine.operations.start("retry", FAILED, canary=2, rate=0.02, watch=1)
+        seen = []
+        for seconds in (25, 50, 50):
+            await engine.sleep(seconds)
+            seen.append(await operation.status())
+        assert [(one.phase, one.done) for one in seen] == [("canary", 1), ("watching the canary", 2), ("running", 3)]
+        assert (await operation.result()).done == 4
 
 
 @pytest.mark.parametrize(("verb", "left"), [("restart", "completed"), ("terminate", "cancelled"), ("fail", "failed")])

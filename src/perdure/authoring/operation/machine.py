@@ -38,7 +38,8 @@ class OperationMachine(Machine, name=KIND):
     """An operation. ``phase`` is one of canary, watching the canary, running, watching, done, stopped, aborted.
 
     ``paused``, ``stopped`` and ``waits`` say why it does not go on. ``done`` counts processes that were commanded,
-    ``left_out`` and ``failed`` why others were not, ``relapsed`` those that came back. ``window`` says what counts now.
+    ``left_out`` and ``failed`` why others were not, ``relapsed`` those that came back, ``in_canary`` those that the
+    canary has taken. ``window`` says what counts now.
     """
 
     plan: OperationPlan
@@ -57,6 +58,7 @@ class OperationMachine(Machine, name=KIND):
     relapsed: int = 0
     looked: int = 0
     pardoned: tuple[int, int, int] = (0, 0, 0)
+    in_canary: int = 0
 
     @init
     def made(self, plan: OperationPlan, began: int) -> None:
@@ -73,7 +75,8 @@ class OperationMachine(Machine, name=KIND):
                 self.planned = (self.planned or 0) + await count(self.plan, self.window)
                 self.counted = True
             if not (self.plan.stops and await self._must_stop()):
-                await self._portion(self.plan.canary if self.phase == "canary" else portion(self.plan.rate))
+                most = portion(self.plan.rate)
+                await self._portion(min(most, self._lacking) if self.phase == "canary" else most)
         elif self.phase.startswith("watching"):
             await self._look_back()
 
@@ -106,6 +109,11 @@ class OperationMachine(Machine, name=KIND):
             self.waits,
         )  # fmt: skip
 
+    @property
+    def _lacking(self) -> int:
+        """How many processes the canary lacks."""
+        return self.plan.canary - self.in_canary
+
     async def _portion(self, most: int) -> None:
         chosen: Selected = await select(self.plan, process_id(), self.window, self.before, most)
         self.waits = chosen.waits
@@ -118,12 +126,15 @@ class OperationMachine(Machine, name=KIND):
             add_reasons(self.left_out, carried.left_out)
             add_reasons(self.failed, carried.failed)
         self.before = chosen.before
+        if self.phase == "canary":
+            self.in_canary += len(chosen.processes)
+        pause = 0.0 if self.plan.rate is None else len(chosen.processes) / self.plan.rate
         if chosen.before is None:
             self._all_seen()
-        elif self.phase == "canary":
-            self._watch("watching the canary")
+        elif self.phase == "canary" and not self._lacking:
+            self._watch("watching the canary", pause)
         else:
-            self._go_on(0.0 if self.plan.rate is None else len(chosen.processes) / self.plan.rate)
+            self._go_on(pause)
 
     def _all_seen(self) -> None:
         """Count what had moved on before it was reached; then look again for what has come to fit, or for relapses."""
@@ -143,9 +154,9 @@ class OperationMachine(Machine, name=KIND):
         else:
             run_now()
 
-    def _watch(self, phase: str) -> None:
+    def _watch(self, phase: str, least: float = 0.0) -> None:
         self.phase = phase
-        self._go_on(self.plan.watch)
+        self._go_on(max(self.plan.watch, least))
 
     async def _look_back(self) -> None:
         self.relapsed = await look_back(self.plan, process_id(), self.began)
