@@ -1,4 +1,4 @@
-"""A receiver is told ``received`` once by each process, whichever commit is its first, and before all else."""
+"""A receiver is told ``received`` once by each process, whichever commit is its first, and before its code acts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,21 @@ async def test_a_debounced_start_that_was_held_when_it_was_put_off_tells_once_th
     await handle.hold()
     await engine.start(plain.options(key="k", debounce=0.1, reply_to=receiver), 0)
     await handle.resume()
-    assert await all_told(engine, receiver, 4) == ["received", "held", "running", "completed"]
+    assert await all_told(engine, receiver, 4) == ["held", "running", "received", "completed"]
+
+
+async def test_an_earlier_address_of_debounced_starts_hears_what_people_do_and_not_that_it_has_begun(
+    opened: Open,
+) -> None:
+    engine, _ = await opened(work=True, workflows=HOSTED)
+    first, last = await engine.start(listener), await engine.start(listener)
+    handle = await engine.start(plain.options(key="k", debounce=3600, reply_to=first), 0)
+    await handle.edit_attributes(stage="late")
+    await handle.hold()
+    await engine.start(plain.options(key="k", debounce=0.1, reply_to=last), 0)
+    await handle.resume()
+    assert await all_told(engine, last, 3) == ["running", "received", "completed"]
+    assert await all_told(engine, first, 1) == ["held"]
 
 
 async def test_a_process_whose_attributes_were_edited_before_it_began_tells_that_it_has_begun(opened: Open) -> None:

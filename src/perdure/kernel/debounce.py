@@ -17,7 +17,7 @@ from perdure.kernel.commit import Commit, Removal
 from perdure.kernel.edit import replaced
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import DEBOUNCED, is_debounced
-from perdure.kernel.notice import notices, without_received
+from perdure.kernel.notice import notices
 from perdure.kernel.process import Process, Status
 from perdure.kernel.run import opening_of
 from perdure.kernel.transition import AUTOMATIC, Sender
@@ -59,8 +59,7 @@ def put_off(
     if after.status is Status.RUNNING:
         after = replace(after, due_at=due_at)
     events = (replace(commit.events[0], payload=opened), *commit.events[1:])
-    sends = without_received(commit.sends, after)  # it has not begun, and may get another reply address before it does
-    return replace(commit, after=after, events=events, sends=sends, attributes_set=True)
+    return replace(commit, after=after, events=events, attributes_set=True)
 
 
 def begun(process: Process, *, now: int) -> Commit:

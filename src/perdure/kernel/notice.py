@@ -101,22 +101,21 @@ def notices(before: Process, after: Process) -> tuple[Message, ...]:
     """What a commit that changes ``before`` to ``after`` tells the reply address.
 
     ``received`` is told by every commit until a history has begun: all carry one id, of which an inbox takes one. The
-    process of a debounced start begins with the commit by which it gives its key back.
+    process of a debounced start begins with the commit by which it gives its key back, or has ended without: until then
+    it may get another reply address.
     """
     receiver = address(before)
     if receiver is None:
         return ()
     told: list[Message] = []
-    if (before.events == 0 and before.run == 1) or is_debounced(before.key):
+    begins = before.events == 0 and before.run == 1
+    if is_debounced(before.key):
+        begins = after.key is None or after.final
+    if begins:
         told.append(_message(after, receiver, RECEIVED, _id(after, RECEIVED), before.key))
     if after.status is not before.status:
         told.append(_message(after, receiver, after.status.value, _id(after, after.version), before.key))
     return tuple(told)
-
-
-def without_received(told: tuple[Message, ...], after: Process) -> tuple[Message, ...]:
-    """What a commit sends, for one with which the process has not begun."""
-    return tuple(message for message in told if message.id != _id(after, RECEIVED))
 
 
 def ids(after: Process) -> frozenset[bytes]:
