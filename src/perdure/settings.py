@@ -61,14 +61,15 @@ def sealing() -> tuple[Sequence[Codec], Offload | None]:
 def policies(own: Mapping[str, Any] | None = None) -> Policies:
     """The policies of the program itself, of ``perdure.toml`` and of PERDURE_POLICIES; later ones count more.
 
-    The file stands in the folder where the program runs, or where PERDURE_CONFIG says; PERDURE_POLICIES is JSON.
-    Raises DefinitionError if one cannot be read or makes no sense.
+    The file stands in the folder where the program runs, or where PERDURE_CONFIG says; PERDURE_POLICIES is JSON, and
+    may be a list of several such, of which later ones count more. Raises DefinitionError if one cannot be read or makes
+    no sense.
     """
     file, found = _config()
     of_file = _mapping(found.get("policies", {}), file)
-    return Policies(
-        (("the program", own or {}), (file, of_file), (POLICIES, _mapping(_decoded(POLICIES, _EXAMPLE, {}), POLICIES)))
-    )
+    told = _decoded(POLICIES, _EXAMPLE, {})
+    of_environment = [(POLICIES, _mapping(one, POLICIES)) for one in (told if isinstance(told, list) else [told])]
+    return Policies((("the program", own or {}), (file, of_file), *of_environment))
 
 
 def breakers(own: Mapping[str, Any] | None = None) -> BreakerSettings:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import json
 
@@ -36,6 +36,24 @@ def plainly(sources: list[dict[str, dict[str, Any]]], property: str) -> Any:
     return max(fits)[-1] if fits else None
 
 
+FITTING = st.dictionaries(
+    st.sampled_from(["*.*.*", "*.*.charge", "order.*.charge"]),
+    st.sampled_from([{}, {"first": 20}, {"cap": 10}, {"cap": 30}, {"first": 5, "cap": 9}, {"first": 40, "cap": 50}]),
+    max_size=3,
+)
+
+
+@given(st.lists(FITTING, max_size=3))
+@example([{"*.*.charge": {"cap": 10}}, {"*.*.charge": {"first": 20}, "order.*.charge": {"first": 5}}])
+def test_a_first_wait_and_a_cap_that_fit_are_those_of_the_keys_that_count_whatever_others_say(
+    sources: list[dict[str, dict[str, Any]]],
+) -> None:
+    found = Policies((f"source {number}", source) for number, source in enumerate(sources)).of(SUBJECT)
+    first, cap = plainly(sources, "first"), plainly(sources, "cap")
+    if first is None or cap is None or first <= cap:
+        assert [found[name].value if name in found else None for name in ("first", "cap")] == [first, cap]
+
+
 @given(st.lists(SOURCE, max_size=3))
 def test_for_each_property_the_key_that_names_most_counts(sources: list[dict[str, dict[str, Any]]]) -> None:
     found = Policies((f"source {number}", source) for number, source in enumerate(sources)).of(SUBJECT)
@@ -60,7 +78,7 @@ def test_policies_that_are_each_right_fit_together_wherever_they_meet(
     policies = Policies((f"source {number}", source) for number, source in enumerate(sources))
     found = {name: one.value for name, one in policies.of(SUBJECT).items()}
     assert fitting(own, found).first <= fitting(own, found).cap
-    told = Policies([("the environment", json.decode(policies.encode()))])  # as a quarantine worker gets them
+    told = Policies(("the environment", one) for one in json.decode(policies.encode()))  # as a quarantine worker does
     assert {name: one.value for name, one in told.of(SUBJECT).items()} == found
 
 

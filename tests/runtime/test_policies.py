@@ -254,4 +254,18 @@ def test_a_file_that_is_named_and_not_there_and_an_environment_that_is_not_json_
 def test_a_quarantine_worker_is_told_what_the_program_itself_sets() -> None:
     mine = StepPolicies(Policies([("the program", {"*.*.draws": Policy(attempts=5, total=None)})]))
     quarantine = Quarantine("sqlite://:memory:", Registry(), WorkerOptions(), Computer(), Telemetry(), mine)
-    assert quarantine.environment()[POLICIES] == '{"*.*.draws":{"attempts":5,"total":"none"}}'
+    assert quarantine.environment()[POLICIES] == '[{"*.*.draws":{"attempts":5,"total":"none"}}]'
+
+
+def test_a_quarantine_worker_reads_them_as_they_count_also_where_a_later_source_does_not_fit_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = [{"*.*.draws": Policy(cap=10)}, {"*.*.draws": Policy(first=20), "other.*.draws": Policy(first=5)}]
+    mine = Policies((f"source {number}", one) for number, one in enumerate(sources))
+    quarantine = Quarantine(
+        "sqlite://:memory:", Registry(), WorkerOptions(), Computer(), Telemetry(), StepPolicies(mine)
+    )
+    monkeypatch.setenv(POLICIES, quarantine.environment()[POLICIES])
+    for flow, first, cap in (("any", 20, 20), ("other", 5, 10)):
+        found = policies().of((flow, "*", "draws"))
+        assert {name: one.value for name, one in found.items()} == {"first": first, "cap": cap}

@@ -104,12 +104,15 @@ class Policies:
 
     def __init__(self, sources: Iterable[tuple[str, Mapping[str, Any]]] = ()) -> None:
         self.set: dict[str, dict[str, Ruling]] = {}
+        """What is set for each key, the later source first."""
+        self._given: list[dict[str, dict[str, Any]]] = []
         for source, policies in sources:
-            for key, policy in policies.items():
-                given = _checked(policy, f"the policy {key!r} of {source}").given
+            checked = {key: _checked(one, f"the policy {key!r} of {source}").given for key, one in policies.items()}
+            self._given += [checked] if checked else []
+            for key, given in checked.items():
                 rulings = {name: Ruling(given[name], key, source) for name in given}
-                found = rulings | {name: one for name, one in self.set.get(key, {}).items() if name not in rulings}
-                self.set[key] = _fit(found)
+                older = self.set.get(key, {})
+                self.set[key] = rulings | {name: one for name, one in older.items() if name not in rulings}
 
     def __bool__(self) -> bool:
         return bool(self.set)
@@ -151,11 +154,17 @@ class Policies:
                 )
 
     def encode(self) -> str:
-        """The same as the environment of another program would say it."""
-        plain = {
-            key: {name: NO_BOUND if one.value is None else one.value for name, one in properties.items()}
-            for key, properties in self.set.items()
-        }
+        """The same as the environment of another program would say it: source by source, as they count.
+
+        Of one key that is set twice a later source may not fit an earlier one: they could not be said as one policy.
+        """
+        plain = [
+            {
+                key: {name: NO_BOUND if value is None else value for name, value in given.items()}
+                for key, given in policies.items()
+            }
+            for policies in self._given
+        ]
         return json.encode(plain).decode()
 
 
