@@ -52,6 +52,19 @@ class Lettering:
         assert (await trial.row(row.id)).inbox == 3
         assert [answer.verdict for answer in await trial.store.send(batch[:3])] == [DELIVERED] * 3  # as the first time
 
+    async def test_the_twin_of_a_letter_that_a_full_inbox_has_refused_is_refused_too(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "INBOX_RECORDS", 2)
+        row = await trial.started()
+        first, second, third = (trial.signal(row.id) for _ in range(3))
+        keyed, twin = trial.signal(row.id, key="bill"), trial.signal(row.id, key="bill")
+        order = trial.signal(row.id, type=MessageType.CANCEL, key="stop")
+        batch = [first, first, second, third, third, keyed, twin, order, trial.signal(row.id, key="stop")]
+        verdicts = [answer.verdict for answer in await trial.store.send(batch)]
+        assert verdicts == [DELIVERED] * 3 + [FULL] * 4 + [DELIVERED, SendVerdict.DUPLICATE]
+        assert (await trial.row(row.id)).inbox == 3
+
     async def test_an_inbox_with_as_many_bytes_as_may_wait_refuses_the_next(
         self, trial: Trial, monkeypatch: pytest.MonkeyPatch
     ) -> None:

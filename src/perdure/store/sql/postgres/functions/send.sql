@@ -1,7 +1,8 @@
 -- Messages into inboxes: a batch, one alone, and those of a login that may send nothing else.
 
 -- Which of these messages find their inbox full; null if none does, as nearly always. The rows of the targets are locked. A
--- message that is known already is not refused: it is answered as the first time. An empty inbox has room for any letter.
+-- message that is known already is not refused: it is answered as the first time. Nor is the twin of one that this batch has
+-- brought before, if that one had room. An empty inbox has room for any letter.
 CREATE OR REPLACE FUNCTION perdure.inbox_full(
     m_id uuid[], m_process uuid[], m_type int[], m_payload bytea[], m_key text[], locked boolean[], most int,
     most_bytes bigint
@@ -12,6 +13,8 @@ DECLARE
     refused boolean[];
     one     record;
     target  uuid;
+    ids     uuid[];
+    keys    text[];
     count   int;
     bytes   bigint;
 BEGIN
@@ -28,32 +31,35 @@ BEGIN
     END IF;
     refused := array_fill(false, ARRAY[cardinality(m_id)]);
     FOR one IN
-        SELECT u.n, u.id, u.process, u.type, octet_length(u.payload) AS size, p.waiting, p.waiting_bytes,
+        SELECT u.n, u.id, u.process, u.key, u.type IN (1, 7) AS letter, octet_length(u.payload) AS size, p.waiting,
+               p.waiting_bytes,
                EXISTS (SELECT FROM perdure.message m WHERE m.id = u.id AND m.process IS NOT DISTINCT FROM u.process OFFSET 0)
                OR EXISTS (
                    SELECT FROM perdure.message m
                    WHERE m.key = u.key AND (m.key, m.process) >= (u.key, u.process)
-                     AND (m.key, m.process) <= (u.key, u.process) OFFSET 0)
-               OR EXISTS (
-                   SELECT FROM unnest(m_id, m_process, m_key) WITH ORDINALITY AS o(id, process, key, n)
-                   WHERE o.n < u.n AND o.process = u.process AND NOT refused[o.n] AND (o.id = u.id OR o.key = u.key)
-               ) AS known
+                     AND (m.key, m.process) <= (u.key, u.process) OFFSET 0) AS known
         FROM unnest(m_id, m_process, m_type, m_payload, m_key) WITH ORDINALITY AS u(id, process, type, payload, key, n)
         CROSS JOIN LATERAL (
             SELECT p.waiting, p.waiting_bytes FROM perdure.process p WHERE p.id = u.process LIMIT 1) AS p
-        WHERE u.type IN (1, 7) AND locked[u.n]
+        WHERE locked[u.n]
         ORDER BY u.process, u.n
     LOOP
         IF one.process IS DISTINCT FROM target THEN
             target := one.process;
+            ids := '{}';
+            keys := '{}';
             count := coalesce(one.waiting, 0);
             bytes := coalesce(one.waiting_bytes, 0);
         END IF;
-        IF one.known THEN
+        IF one.known OR one.id = ANY (ids) OR one.key = ANY (keys) THEN
             CONTINUE;
-        ELSIF count > 0 AND (count >= most OR bytes + one.size > most_bytes) THEN
+        ELSIF one.letter AND count > 0 AND (count >= most OR bytes + one.size > most_bytes) THEN
             refused[one.n] := true;
-        ELSE
+            CONTINUE;
+        END IF;
+        ids := ids || one.id;
+        keys := keys || one.key;
+        IF one.letter THEN
             count := count + 1;
             bytes := bytes + one.size;
         END IF;
