@@ -115,6 +115,27 @@ async def test_of_two_that_order_the_log_at_once_one_waits_and_nothing_is_there_
     assert len({one.process for one in found}) == 5
 
 
+async def test_a_page_ends_where_the_log_ended_though_another_reader_orders_more_meanwhile(
+    trial: Trial, postgres: PostgresGround
+) -> None:
+    await stream(trial)
+    first = await trial.started()
+    assert len(await log(trial)) == 1  # the next reader finds nothing to order, and so locks nothing
+    other = await asyncpg.connect(postgres.url)
+    try:
+        async with other.transaction():
+            await other.execute("LOCK TABLE perdure.stream_kept IN ACCESS EXCLUSIVE MODE")
+            reading = asyncio.create_task(trial.store.backend.event_log.read(0, 100, 1_000_000))
+            await blocked(postgres)  # between the order of the log and the page
+            second = await trial.started()
+            assert await postgres.outside.fetchval("SELECT perdure.order_stream(100)") == 2
+    finally:
+        await other.close()
+    page = await reading
+    assert ([one.process for one in page.events], page.upto) == ([first.id], 1)
+    assert [one.process for one in await log(trial, page.upto)] == [second.id]
+
+
 async def test_a_first_stream_waits_for_nobody_long_and_leaves_nothing_half_made(
     trial: Trial, postgres: PostgresGround, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,7 +164,9 @@ BEGIN
     SELECT o.reached INTO reached FROM perdure.order_stream(10000) AS o;
     RETURN QUERY
     WITH portion AS MATERIALIZED (
-        SELECT r.* FROM perdure.stream_record r WHERE r.number > behind ORDER BY r.number LIMIT most
+        SELECT r.* FROM perdure.stream_record r
+        WHERE r.number > behind AND r.number <= reached  -- another reader may have put more behind it since
+        ORDER BY r.number LIMIT most
     ), found AS MATERIALIZED (
         SELECT r.number - r.last + n.number AS place, r.process, coalesce(p.kind, g.kind) AS kind,
                coalesce(p.key, g.key) AS key, coalesce(p.code, g.code) AS code, r.run,
