@@ -124,7 +124,7 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "owners",
             "beat_telling_skipped",
             "search_by_id",
-            "prune",
+            "prune_portion",
         ],
     )
     assert len(functions) == 16
@@ -132,7 +132,7 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
         assert all(f"{setting}=" in settings for setting in names), name
     async with postgres.outside.transaction():
         before = [await postgres.outside.fetchval(f"SHOW {name}") for name in names]
-        await postgres.outside.fetch("SELECT * FROM perdure.prune(0, 0, 1)")
+        await postgres.outside.fetch("SELECT * FROM perdure.prune_portion(0, 0, 1, 1)")
         assert [await postgres.outside.fetchval(f"SHOW {name}") for name in names] == before
 
 

@@ -336,9 +336,15 @@ class PostgresStore:
         if only:
             ids, versions = [id for id, _ in only], [version for _, version in only]
             return Pruned((await self._writes.row("remove_ended", ids, versions, keys))["processes"], 0)
-        found = await self._writes.row("prune", finished, keys, limit)
+        removed = forgotten = 0
+        more = True
+        while more:
+            found = await self._writes.row("prune", finished, keys, limit - removed, limits.PRUNED_EVENTS)
+            # If we die here a portion was removed, whole; the next pruning goes on.
+            removed, forgotten = removed + found["processes"], forgotten + found["forgotten"]
+            more = found["more"] and removed < limit
         former = await self._writes.row("prune_runs", finished, keys, behind, limit, limits.PRUNED_EVENTS)
-        return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])
+        return Pruned(removed, forgotten, former["runs"], former["place"])
 
     def watch(self, listener: Listener) -> StopListening:
         """Call ``listener`` with the notifications of this store and of others; the answer stops the watch."""

@@ -210,4 +210,4 @@ SELECT perdure.remove_ended($1, $2, $3) AS processes
 SELECT * FROM perdure.prune_runs($1, $2, $3, $4, $5)
 
 -- name: prune
-SELECT * FROM perdure.prune($1, $2, $3)
+SELECT * FROM perdure.prune_portion($1, $2, $3, $4)

@@ -35,22 +35,33 @@ END
 $$;
 
 -- Remove processes that ended long ago with all that belongs to them; their keys stay for a while (rule 24). None is removed
--- while a note is younger than a day that says that workers remove processes by rules.
+-- while a note is younger than a day that says that workers remove processes by rules. Those that ended first go first, as
+-- long as they have no more than so many events together; one may have more by itself. "more" says that some are left.
 -- It runs seldom and removes much, so it is planned anew each time for the sizes of that time.
-CREATE OR REPLACE FUNCTION perdure.prune(finished bigint, keys bigint, most int, OUT processes int, OUT forgotten int)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+CREATE OR REPLACE FUNCTION perdure.prune_portion(
+    finished bigint, keys bigint, most int, events int, OUT processes int, OUT forgotten int, OUT more boolean
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
-    t   timestamptz := perdure.now();
-    old uuid[];
+    t     timestamptz := perdure.now();
+    one   record;
+    old   uuid[] := '{}';
+    total bigint := 0;
 BEGIN
-    SELECT array_agg(l.id) INTO old
-    FROM (SELECT p.id FROM perdure.process p
-          WHERE p.due_at IS NULL AND p.changed_at <= t - finished * interval '1 microsecond'
-            AND NOT EXISTS (SELECT FROM perdure.note n WHERE n.name = 'retention' AND n.changed_at > t - interval '1 day')
-          ORDER BY p.changed_at, p.id LIMIT most FOR UPDATE SKIP LOCKED) AS l;
+    more := false;
+    FOR one IN
+        SELECT p.id, p.events::bigint * (p.run - coalesce(p.first_run, 1) + 1) AS events FROM perdure.process p
+        WHERE p.due_at IS NULL AND p.changed_at <= t - finished * interval '1 microsecond'
+          AND NOT EXISTS (SELECT FROM perdure.note n WHERE n.name = 'retention' AND n.changed_at > t - interval '1 day')
+        ORDER BY p.changed_at, p.id LIMIT most FOR UPDATE SKIP LOCKED
+    LOOP
+        total := total + one.events;
+        more := total > events AND cardinality(old) > 0;
+        EXIT WHEN more;
+        old := old || one.id;
+    END LOOP;
     INSERT INTO perdure.key_kept (kind, key, process, due_at, digest)
     SELECT p.kind, p.key, p.id, t + keys * interval '1 microsecond', sha256(p.input)
     FROM perdure.process p WHERE p.id = ANY (old) AND p.key IS NOT NULL
@@ -59,7 +70,7 @@ BEGIN
     DELETE FROM perdure.message m WHERE m.process = ANY (old);
     DELETE FROM perdure.event e WHERE e.process = ANY (old);
     DELETE FROM perdure.process p WHERE p.id = ANY (old);
-    processes := coalesce(cardinality(old), 0);
+    processes := cardinality(old);
     -- MATERIALIZED: a nested loop would run the limit again for every key and remove more than asked for (rule 8).
     WITH over AS MATERIALIZED (
         SELECT e.kind, e.key FROM perdure.key_kept e
@@ -69,6 +80,14 @@ BEGIN
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     DELETE FROM perdure.worker w
     WHERE w.ended_at <= t - interval '1 day' AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.owner = w.id OFFSET 0);
+END
+$$;
+
+-- The same for workers of the release before: one portion. See perdure.prune_portion.
+CREATE OR REPLACE FUNCTION perdure.prune(finished bigint, keys bigint, most int, OUT processes int, OUT forgotten int)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT r.processes, r.forgotten INTO processes, forgotten FROM perdure.prune_portion(finished, keys, most, 3000) AS r;
 END
 $$;
 

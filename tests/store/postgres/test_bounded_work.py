@@ -1,0 +1,55 @@
+"""What one statement does for many rows has a bound: it runs where commits wait, and a connection has ten seconds."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from perdure import limits
+from perdure.clock import SECOND
+from perdure.kernel.commit import Start
+from perdure.kernel.process import Status
+from perdure.store.base import Pruned
+from perdure.testing.conformance import Trial
+from tests.store.ground_postgres import PostgresGround
+
+pytestmark = pytest.mark.usefixtures("warm")
+
+HOUR = 3600 * SECOND
+
+
+async def ended(trial: Trial, *events: int) -> list[bytes]:
+    """Processes that have ended one after the other, with so many events."""
+    rows = [trial.process(status=Status.COMPLETED, result=b"1", events=count) for count in events]
+    for row in rows:
+        await trial.store.start([Start(row)])
+        await trial.time.advance(1)
+    return [row.id for row in rows]
+
+
+async def portion(postgres: PostgresGround, most: int) -> asyncpg.Record:
+    """What one statement of a pruning removes."""
+    return await postgres.outside.fetchrow("SELECT * FROM perdure.prune(0, 3600000000, $1)", most)
+
+
+async def test_a_pruning_removes_processes_of_a_bounded_number_of_events_at_once(
+    trial: Trial, postgres: PostgresGround
+) -> None:
+    most = limits.PRUNED_EVENTS
+    ids = await ended(trial, most // 2, most // 2, 1, 5 * most, 1, 1)
+    for removed in (2, 1, 1, 2, 0):
+        assert (await portion(postgres, 100))["processes"] == removed
+        ids = ids[removed:]
+        assert [row.id for row in await trial.stored()] == ids[::-1]
+
+
+async def test_a_pruning_goes_on_in_portions_until_it_has_removed_what_it_was_asked_for(trial: Trial) -> None:
+    await ended(trial, *[limits.PRUNED_EVENTS] * 5)
+    assert await trial.store.prune(0, HOUR, 3) == Pruned(3, 0)
+    assert await trial.store.prune(0, HOUR, 3) == Pruned(2, 0)
+
+
+async def test_former_runs_count_among_the_events_of_a_pruning(trial: Trial, postgres: PostgresGround) -> None:
+    await ended(trial, 10, 10)
+    await postgres.outside.execute("UPDATE perdure.process SET run = 1000, first_run = 2")
+    assert (await portion(postgres, 100))["processes"] == 1
