@@ -9,8 +9,10 @@ from perdure import limits
 from perdure.clock import SECOND
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Status
+from perdure.kernel.stream import EventStream
 from perdure.store.base import Pruned
 from perdure.testing.conformance import Trial
+from perdure.testing.conformance.streaming import log, stream
 from tests.store.ground_postgres import PostgresGround
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -53,3 +55,31 @@ async def test_former_runs_count_among_the_events_of_a_pruning(trial: Trial, pos
     await ended(trial, 10, 10)
     await postgres.outside.execute("UPDATE perdure.process SET run = 1000, first_run = 2")
     assert (await portion(postgres, 100))["processes"] == 1
+
+
+DELETED = """
+    SELECT sum(n_tup_del)::int FROM pg_stat_xact_user_tables WHERE schemaname = 'perdure' AND relname LIKE 'stream%'
+"""
+"""Rows that the transaction under way has removed one by one from the log of event streams."""
+
+LEFT = """
+    SELECT (SELECT count(*) FROM perdure.stream_inlet) + (SELECT count(*) FROM perdure.stream_record)
+         + (SELECT count(*) FROM perdure.stream_kept) + (SELECT count(*) FROM perdure.stream_gone)
+"""
+
+
+async def test_no_row_of_the_log_is_removed_by_itself_while_the_end_of_the_last_stream_keeps_all_others_out(
+    trial: Trial, postgres: PostgresGround
+) -> None:
+    await stream(trial)
+    await ended(trial, 1, 1)
+    assert await trial.store.prune(0, HOUR, 1) == Pruned(1, 0)
+    assert len(await log(trial)) == 3
+    await trial.started()
+    outside = postgres.outside
+    async with outside.transaction():
+        await outside.execute("DELETE FROM perdure.event_stream")
+        before = await outside.fetchval(DELETED)
+        await outside.execute("SELECT perdure.close_inlet()")
+        assert await outside.fetchval(DELETED) == before
+    assert await outside.fetchval(LEFT) == 0

@@ -105,7 +105,8 @@ BEGIN
 END
 $$;
 
--- There is no stream any more: write nothing, and forget what was written.
+-- There is no stream any more: write nothing, and forget what was written. Everybody who writes waits for it, so it takes
+-- as long for a long log as for a short one.
 CREATE OR REPLACE FUNCTION perdure.close_inlet() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     LOCK TABLE perdure.process, perdure.event IN ACCESS EXCLUSIVE MODE;
@@ -114,10 +115,7 @@ BEGIN
     DROP TRIGGER IF EXISTS stream_removed ON perdure.process;
     DROP TRIGGER IF EXISTS stream_events ON perdure.event;
     DROP TRIGGER IF EXISTS stream_keep ON perdure.event;
-    DELETE FROM perdure.stream_inlet;
-    DELETE FROM perdure.stream_record;
-    DELETE FROM perdure.stream_kept;
-    DELETE FROM perdure.stream_gone;
+    TRUNCATE perdure.stream_inlet, perdure.stream_record, perdure.stream_kept, perdure.stream_gone;
 END
 $$;
 
