@@ -201,6 +201,7 @@ LEADER_CLOSE_SECONDS = 1.0
 # Event streams
 STREAM_RECORDS = 500
 STREAM_BYTES = 4 * 1024 * 1024
+STREAM_TRIMMED_RECORDS = 3_000  # that one transaction removes from the log, of those that every stream has had
 STREAM_LEASE_SECONDS = 15.0
 STREAM_POLL_SECONDS = 1.0  # for what no notification tells of
 STREAM_LOOK_SECONDS = 5.0  # until a worker looks which sinks nobody delivers to

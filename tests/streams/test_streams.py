@@ -298,6 +298,21 @@ async def test_streams_are_listed_by_name_and_removed_for_good(opened: Open) -> 
     assert (await engine.streams.put("a")).behind == 0
 
 
+async def test_who_removes_a_stream_removes_all_that_only_it_has_not_had(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STREAM_TRIMMED_RECORDS", 2)
+    engine, store = await opened(work=True, workflows=HOSTED)
+    await engine.streams.put("behind")
+    await (await engine.start(parcel, "tea")).result(20)
+    await engine.streams.put("ahead")
+    await engine.streams.remove("behind")
+    log = store.backend.event_log
+    left = (await log.read(0, 100, 1_000_000)).events
+    assert [one.position for one in left] in ([], [await log.head()]), "SQLite keeps the last number"
+    assert not await log.trim()
+
+
 async def test_what_makes_no_sense_is_refused_before_anything_is_stored(opened: Open) -> None:
     engine, _ = await opened()
     with pytest.raises(InvalidKey):

@@ -108,6 +108,7 @@ class EventStreams:
             "failures": 0,
             "error": "",
         }
+        await self._trim()  # what a removal has left whose program ended first
         row = await self._changed(name, validation.sender(who, why, origin), stored=begin is not None, **set_so)
         if begin is not None:
             # If we die here nobody reads the stream, which keeps the whole log, until it is put again.
@@ -132,6 +133,8 @@ class EventStreams:
         for _ in range(limits.COMMAND_TRIES):
             row = await find(self._store, name)
             if all(one.name != name for one in await self._store.records(EventStream, [row.next(removed=True)])):
+                # If we die here the rest goes when another stream moves on, or is made.
+                await self._trim()
                 log.info("event stream %s was removed", name)
                 return
         raise IllegalMove(f"event stream {name} kept changing meanwhile; nothing was done, try again")
@@ -191,6 +194,11 @@ class EventStreams:
                 if row == replace(new, position=row.position if new.position is None else new.position):
                     return row
         raise IllegalMove(f"event stream {name} kept changing meanwhile; nothing was done, try again")
+
+    async def _trim(self) -> None:
+        """Remove from the log what no stream needs: in portions, so that others write meanwhile."""
+        while await self._store.backend.event_log.trim():
+            pass
 
     async def _view(self, row: EventStream) -> EventStreamView:
         head = await self._store.backend.event_log.head()

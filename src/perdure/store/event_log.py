@@ -33,3 +33,10 @@ class EventLog(Protocol):
         What the log has already is left out, so each event stands there once, and those of one process stand in order.
         The positions are such as no other stream reads. False if there is no such stream. One transaction.
         """
+
+    async def trim(self) -> bool:
+        """Remove a portion of what no stream needs any more; whether more of it may be left.
+
+        A stream that moves on does the same. What a stream leaves that is removed while it is far behind is too much
+        for one transaction: who removes it, or makes one, asks until nothing is left.
+        """

@@ -12,6 +12,7 @@ from perdure.kernel.process import Status
 from perdure.kernel.stream import EventStream
 from perdure.store.base import Pruned
 from perdure.testing.conformance import Trial
+from perdure.testing.conformance.filling import filled
 from perdure.testing.conformance.streaming import log, stream
 from tests.store.ground_postgres import PostgresGround
 
@@ -83,3 +84,46 @@ async def test_no_row_of_the_log_is_removed_by_itself_while_the_end_of_the_last_
         await outside.execute("SELECT perdure.close_inlet()")
         assert await outside.fetchval(DELETED) == before
     assert await outside.fetchval(LEFT) == 0
+
+
+LOGGED = """
+    INSERT INTO perdure.stream_record
+    SELECT h.number + n, gen_random_uuid(), now(), 1, 0, 0, 101 FROM perdure.stream_head h, generate_series(1, $1) AS n
+"""
+"""So many records of processes that are not there any more, and were told to a stream that has come farther."""
+
+
+async def test_what_a_stream_leaves_that_was_far_behind_is_removed_in_portions(
+    trial: Trial, postgres: PostgresGround
+) -> None:
+    most = limits.STREAM_TRIMMED_RECORDS
+    behind = await stream(trial)
+    ahead = await far_ahead(trial, postgres, 3 * most + 1)
+    [left] = await trial.store.records(EventStream, [behind.next(removed=True)])
+    assert left == ahead
+    events = trial.store.backend.event_log
+    for count in (2 * most + 1, most + 1, 1, 0):
+        assert await postgres.outside.fetchval("SELECT count(*) FROM perdure.stream_record") == count
+        assert await events.trim() is (count >= most)
+
+
+async def test_a_new_stream_begins_with_nothing_that_a_removed_one_has_left(
+    trial: Trial, postgres: PostgresGround
+) -> None:
+    behind = await stream(trial)
+    await far_ahead(trial, postgres, 3 * limits.STREAM_TRIMMED_RECORDS)
+    await trial.store.records(EventStream, [behind.next(removed=True)])  # and its remover is killed
+    row = await trial.started()
+    made = await filled(trial, "late")
+    assert [one.process for one in await log(trial, made.position or 0)] == [row.id]
+
+
+async def far_ahead(trial: Trial, postgres: PostgresGround, records: int) -> EventStream:
+    """Make another stream that was told of so many records: the first one was told of none."""
+    ahead = next(
+        row for row in await trial.store.records(EventStream, [EventStream("ahead", 1)]) if row.name == "ahead"
+    )
+    await postgres.outside.execute(LOGGED, records)
+    await postgres.outside.execute("UPDATE perdure.stream_head SET number = number + $1", records)
+    [ahead, _] = await trial.store.records(EventStream, [ahead.next(position=records)])
+    return ahead

@@ -16,11 +16,12 @@ from perdure.store.sqlite.file import SqliteFile
 from perdure.store.sqlite.search import _conditions
 
 READ_THROUGH = re.compile(
-    r"SCAN (?:main\.)?(?:process|event|message)\b(?! USING (?:COVERING )?INDEX process_(?:due|suspect|asleep)\b)"
+    r"SCAN (?:main\.)?(?:process|event|message|stream_record|stream_kept|stream_gone)\b"
+    r"(?! USING (?:COVERING )?INDEX process_(?:due|suspect|asleep)\b)"
 )
 BUILT = ("search_processes", "search_noticed", "search_newest", "count_processes")
-WHOLE = ("fill_stream",)
-"""What is asked for by a person, once, and reads all that is stored."""
+WHOLE = ("fill_stream", "forget_last_record")
+"""What is asked for by a person, once, and reads all that is stored; and the one record of a log without streams."""
 
 
 @pytest.fixture(scope="module")

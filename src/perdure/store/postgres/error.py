@@ -82,7 +82,7 @@ NEEDED: Mapping[str, str] = {
     **dict.fromkeys(("commit_and_remove", "remove_runs", "remove_ended"), "operate"),
     **dict.fromkeys(("claimed_events", "claimed_messages", "queues", "clocks", "circuits", "leaders"), "operate"),
     **dict.fromkeys(("stream_page", "stream_head"), "look"),
-    **dict.fromkeys(("notes", "eventstreams", "keptfindings", "audits"), "operate"),
+    **dict.fromkeys(("notes", "eventstreams", "trim_streams", "keptfindings", "audits"), "operate"),
 }
 """Which role (after the schema's name) a login needs for a query; all other queries need the role of workers."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import asyncpg
 
+from perdure import limits
 from perdure.kernel.event import Event
 from perdure.kernel.stream import LoggedEvent, LogPage, type_of
 from perdure.store.postgres.connection import PostgresConnection
@@ -34,6 +35,11 @@ class PostgresEventLog:
         """See EventLog. Nobody but others who fill a stream, make or remove one waits for it."""
         filled: bool = (await self._connection.row("fill_stream", stream, since))["filled"]
         return filled
+
+    async def trim(self) -> bool:
+        """See EventLog. The end of the last stream leaves nothing here."""
+        more: bool = (await self._connection.row("trim_streams", limits.STREAM_TRIMMED_RECORDS))["more"]
+        return more
 
 
 def _event(found: asyncpg.Record) -> LoggedEvent:

@@ -42,6 +42,10 @@ class SealedEventLog:
         """See EventLog."""
         return await self._log.fill(stream, since)
 
+    async def trim(self) -> bool:
+        """See EventLog."""
+        return await self._log.trim()
+
 
 def _opened(opener: RecordOpener, one: LoggedEvent) -> LoggedEvent:
     event = one.event

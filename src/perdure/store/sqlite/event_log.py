@@ -8,12 +8,14 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import asdict
 
+from perdure import limits
 from perdure.kernel.event import Event
 from perdure.kernel.stream import UNFILLED, EventStream, LoggedEvent, LogPage, type_of
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.text import listed
 from perdure.store.sqlite.writer import Transaction
 
+TRIMMED = ("stream_record", "stream_kept", "stream_gone")
 TRIGGERS = ("stream_created", "stream_begun", "stream_events", "stream_keep", "stream_removed")
 
 
@@ -49,6 +51,10 @@ class SqliteEventLog:
         """See EventLog. All that write wait for it."""
         return await self._write(lambda transaction: _filled(transaction.connection, stream, since))
 
+    async def trim(self) -> bool:
+        """See EventLog."""
+        return await self._write(lambda transaction: _trimmed(transaction.connection))
+
 
 def _filled(connection: Connection, stream: str, since: int) -> bool:
     (unfilled,) = connection.one("is_unfilled", name=stream, unfilled=UNFILLED)
@@ -61,6 +67,9 @@ def _filled(connection: Connection, stream: str, since: int) -> bool:
 def write(transaction: Transaction, changes: Sequence[EventStream]) -> None:
     """Write each stream whose version is the next one; there are triggers exactly while there are streams."""
     connection = transaction.connection
+    if any(change.version == 1 for change in changes):
+        while _trimmed(connection):
+            pass  # what another stream has left, and its remover has not trimmed: no new stream is told of it
     for change in changes:
         given = asdict(change)
         name = "remove_eventstream" if given.pop("removed") else "write_eventstream"
@@ -73,8 +82,13 @@ def write(transaction: Transaction, changes: Sequence[EventStream]) -> None:
     elif triggers and not streams:
         for name in TRIGGERS:
             connection.define(f"drop_{name}")
-    for table in ("stream_record", "stream_kept", "stream_gone"):
-        connection.run(f"trim_{table}")
+    _trimmed(connection)
+
+
+def _trimmed(connection: Connection) -> bool:
+    """Remove a portion of what every stream has had; whether more of it may be left."""
+    most = limits.STREAM_TRIMMED_RECORDS
+    return most in [connection.run(f"trim_{table}", most=most) for table in TRIMMED]
 
 
 def renew_triggers(connection: Connection) -> None:

@@ -20,7 +20,7 @@ DECLARE
         "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",
                     "commit_outward_alone", "commit_and_remove", "remove_runs", "remove_ended", "start", "start_telling", "seize",
                     "held_letters", "claimed_events", "claimed_events_from", "claimed_messages", "queues", "clocks",
-                    "circuits", "leaders", "notes", "eventstreams", "fill_stream", "keptfindings",
+                    "circuits", "leaders", "notes", "eventstreams", "fill_stream", "trim_streams", "keptfindings",
                     "audits"]
     }';
     role  text;

@@ -188,6 +188,9 @@ SELECT * FROM perdure.stream_page($1, $2, $3, $4, $5)
 -- name: fill_stream
 SELECT perdure.fill_stream($1, $2) AS filled
 
+-- name: trim_streams
+SELECT perdure.trim_streams($1) AS more
+
 -- name: stream_head
 SELECT o.reached AS number FROM perdure.order_stream(10000) AS o
 

@@ -116,14 +116,25 @@ CREATE TRIGGER stream_removed AFTER DELETE ON process BEGIN
 END
 
 -- name: trim_stream_record
-DELETE FROM stream_record WHERE number <= coalesce((SELECT min(position) FROM event_stream), number)
-AND number < (SELECT max(number) FROM stream_record)
+-- What every stream has had: all, if there is none. At most so many rows at once, the oldest first.
+DELETE FROM stream_record WHERE number IN (
+    SELECT number FROM stream_record WHERE number <= min(
+        coalesce((SELECT min(position) FROM event_stream), 9223372036854775807),
+        (SELECT max(number) - 1 FROM stream_record)
+    ) ORDER BY number LIMIT :most
+)
 
 -- name: trim_stream_kept
-DELETE FROM stream_kept WHERE until <= coalesce((SELECT min(position) FROM event_stream), until)
+DELETE FROM stream_kept WHERE (process, run, number) IN (
+    SELECT process, run, number FROM stream_kept
+    WHERE until <= coalesce((SELECT min(position) FROM event_stream), 9223372036854775807) ORDER BY until LIMIT :most
+)
 
 -- name: trim_stream_gone
-DELETE FROM stream_gone WHERE until <= coalesce((SELECT min(position) FROM event_stream), until)
+DELETE FROM stream_gone WHERE process IN (
+    SELECT process FROM stream_gone
+    WHERE until <= coalesce((SELECT min(position) FROM event_stream), 9223372036854775807) ORDER BY until LIMIT :most
+)
 
 -- name: read_stream
 -- Records behind a position, of these kinds and types (null: all), at most so many positions and bytes of payloads; then how

@@ -202,21 +202,57 @@ BEGIN
 END
 $$;
 
+-- Remove what every stream has had, at most so many rows of each table, the oldest first; whether more may be left.
+-- What was kept gets its ``until`` when nothing waits in the inlet: one statement, one snapshot, so its records stand below
+-- the head.
+CREATE OR REPLACE FUNCTION perdure.trim_streams(most int) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+DECLARE
+    had  bigint;
+    gone bigint;
+    more boolean;
+BEGIN
+    LOCK TABLE perdure.event_stream IN ROW EXCLUSIVE MODE;  -- no stream is made meanwhile that wants what others have had
+    SELECT min(s.position) INTO had FROM perdure.event_stream s;
+    DELETE FROM perdure.stream_record r WHERE r.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM perdure.stream_record o WHERE o.number <= had ORDER BY o.number LIMIT most));
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    more := gone = most;
+    UPDATE perdure.stream_kept k SET until = h.number FROM perdure.stream_head h
+    WHERE k.ctid = ANY (ARRAY(SELECT o.ctid FROM perdure.stream_kept o WHERE o.until IS NULL LIMIT most))
+      AND NOT EXISTS (SELECT FROM perdure.stream_inlet OFFSET 0);
+    UPDATE perdure.stream_gone g SET until = h.number FROM perdure.stream_head h
+    WHERE g.ctid = ANY (ARRAY(SELECT o.ctid FROM perdure.stream_gone o WHERE o.until IS NULL LIMIT most))
+      AND NOT EXISTS (SELECT FROM perdure.stream_inlet OFFSET 0);
+    DELETE FROM perdure.stream_kept k WHERE k.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM perdure.stream_kept o WHERE o.until <= had ORDER BY o.until LIMIT most));
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    more := more OR gone = most;
+    DELETE FROM perdure.stream_gone g WHERE g.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM perdure.stream_gone o WHERE o.until <= had ORDER BY o.until LIMIT most));
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    RETURN more OR gone = most;
+END
+$$;
+
 -- Write streams, each only if its version is the next one, and read all there are. A new one begins behind all that is
--- committed by now. What every stream has had is removed. To make or drop the triggers it waits for the transactions that
--- write, and others wait behind it meanwhile: so it gives up soon, and the client tries again.
+-- committed by now. A portion of what every stream has had is removed. To make or drop the triggers it waits for the
+-- transactions that write, and others wait behind it meanwhile: so it gives up soon, and the client tries again.
 CREATE OR REPLACE FUNCTION perdure.eventstreams(changes perdure.event_stream_in[]) RETURNS SETOF perdure.event_stream_out
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '250ms' AS $$
 #variable_conflict use_column
 DECLARE
     reached bigint := 0;
-    had     bigint;
 BEGIN
     IF cardinality(changes) > 0 THEN
         IF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.version = 1 OR c.removed) THEN
             LOCK TABLE perdure.event_stream IN SHARE ROW EXCLUSIVE MODE;
         END IF;
         IF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.version = 1) THEN
+            WHILE perdure.trim_streams(3000) LOOP
+                NULL;  -- what another stream has left, and its remover has not trimmed: no new stream is told of it
+            END LOOP;
             PERFORM perdure.open_inlet();
             IF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.position = -4611686018427387904) THEN
                 LOCK TABLE perdure.event IN SHARE ROW EXCLUSIVE MODE;  -- removals that do not see it are over by then
@@ -236,16 +272,8 @@ BEGIN
             position = excluded.position, owner = excluded.owner, until = excluded.until, failures = excluded.failures,
             error = excluded.error, changed_at = excluded.changed_at, who = excluded.who, why = excluded.why, origin = excluded.origin
         WHERE excluded.version = k.version + 1;
-        SELECT min(s.position) INTO had FROM perdure.event_stream s;
-        IF had IS NOT NULL THEN
-            DELETE FROM perdure.stream_record r WHERE r.number <= had;
-            -- One statement, one snapshot: what is kept there has its records below the head, since none waits in the inlet.
-            UPDATE perdure.stream_kept k SET until = h.number FROM perdure.stream_head h
-            WHERE k.until IS NULL AND NOT EXISTS (SELECT FROM perdure.stream_inlet OFFSET 0);
-            UPDATE perdure.stream_gone g SET until = h.number FROM perdure.stream_head h
-            WHERE g.until IS NULL AND NOT EXISTS (SELECT FROM perdure.stream_inlet OFFSET 0);
-            DELETE FROM perdure.stream_kept k WHERE k.until <= had;
-            DELETE FROM perdure.stream_gone g WHERE g.until <= had;
+        IF EXISTS (SELECT FROM perdure.event_stream) THEN
+            PERFORM perdure.trim_streams(3000);
         ELSIF EXISTS (SELECT FROM unnest(changes) AS c WHERE c.removed) THEN
             PERFORM perdure.close_inlet();
         END IF;
