@@ -118,6 +118,20 @@ async def test_a_new_stream_begins_with_nothing_that_a_removed_one_has_left(
     assert [one.process for one in await log(trial, made.position or 0)] == [row.id]
 
 
+async def test_what_was_kept_for_streams_goes_also_while_others_write_all_the_time(
+    trial: Trial, postgres: PostgresGround
+) -> None:
+    made = await stream(trial)
+    await ended(trial, 1)
+    assert await trial.store.prune(0, HOUR, 1) == Pruned(1, 0)
+    end = (await log(trial))[-1].position
+    await trial.started()
+    [made] = await trial.store.records(EventStream, [made.next(position=end)])
+    await trial.started()
+    assert await postgres.outside.fetchval("SELECT count(*) FROM perdure.stream_inlet") == 2
+    assert await postgres.outside.fetchval("SELECT count(*) FROM perdure.stream_gone") == 0
+
+
 async def far_ahead(trial: Trial, postgres: PostgresGround, records: int) -> EventStream:
     """Make another stream that was told of so many records: the first one was told of none."""
     ahead = next(

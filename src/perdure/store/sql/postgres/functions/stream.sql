@@ -203,8 +203,8 @@ END
 $$;
 
 -- Remove what every stream has had, at most so many rows of each table, the oldest first; whether more may be left.
--- What was kept gets its ``until`` when nothing waits in the inlet: one statement, one snapshot, so its records stand below
--- the head.
+-- What was kept of removed processes and runs gets its ``until`` when none of its records waits in the inlet: one statement,
+-- one snapshot, so all of them stand below the head.
 CREATE OR REPLACE FUNCTION perdure.trim_streams(most int) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
@@ -221,10 +221,12 @@ BEGIN
     more := gone = most;
     UPDATE perdure.stream_kept k SET until = h.number FROM perdure.stream_head h
     WHERE k.ctid = ANY (ARRAY(SELECT o.ctid FROM perdure.stream_kept o WHERE o.until IS NULL LIMIT most))
-      AND NOT EXISTS (SELECT FROM perdure.stream_inlet OFFSET 0);
+      AND NOT EXISTS (
+          SELECT FROM perdure.stream_inlet i
+          WHERE i.process = k.process AND i.type = 0 AND i.run = k.run AND i.first <= k.number OFFSET 0);
     UPDATE perdure.stream_gone g SET until = h.number FROM perdure.stream_head h
     WHERE g.ctid = ANY (ARRAY(SELECT o.ctid FROM perdure.stream_gone o WHERE o.until IS NULL LIMIT most))
-      AND NOT EXISTS (SELECT FROM perdure.stream_inlet OFFSET 0);
+      AND NOT EXISTS (SELECT FROM perdure.stream_inlet i WHERE i.process = g.process OFFSET 0);
     DELETE FROM perdure.stream_kept k WHERE k.ctid = ANY (ARRAY(
         SELECT o.ctid FROM perdure.stream_kept o WHERE o.until <= had ORDER BY o.until LIMIT most));
     GET DIAGNOSTICS gone = ROW_COUNT;
