@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from perdure.clock import SECOND
 from perdure.kernel.process import Status
-from perdure.limits import SUSPECT_DEATHS
+from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
+from perdure.testing.conformance.lettering import bulk
 from perdure.testing.conformance.trial import LEASE, Trial, finished, forced, going_on, only, released, resting
 
 
@@ -265,3 +266,25 @@ class Claiming:
         await trial.time.advance(16)
         async with trial.ground.locked(rows[1].id):
             assert len((await trial.claim(worker)).claimed) == 3
+
+    async def test_a_claim_takes_no_more_than_8_mib_of_rows_and_one_at_least(self, trial: Trial) -> None:
+        worker, other = await trial.worker(), await trial.worker()
+        small, large = bulk(1_000_000), bulk(2_000_000)
+        rows = [await trial.started(input=large if n == 3 else small) for n in range(10)]
+        sizes = {row.id: len(row.input) for row in rows}
+
+        async def claimed(worker: bytes) -> list[int]:
+            counts: list[int] = []
+            taken: set[bytes] = set()
+            while answer := (await trial.claim(worker)).claimed:
+                ids = {one.process.id for one in answer}
+                assert len(ids) == 1 or sum(map(sizes.__getitem__, ids)) <= BATCH_BYTES
+                assert not ids & taken
+                taken |= ids
+                counts.append(len(ids))
+            assert taken == sizes.keys()
+            return counts
+
+        assert await claimed(worker) == [7, 3]
+        await trial.time.advance(LEASE // SECOND + 1)
+        assert sum(await claimed(other)) == 10, "those whose lease has lapsed too"

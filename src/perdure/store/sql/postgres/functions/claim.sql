@@ -9,8 +9,27 @@ BEGIN
 END
 $$;
 
+-- How many of these processes, in their order, one answer holds: up to 8 MiB of what their rows hold, and one at least. The
+-- length of a value is known without reading it.
+CREATE OR REPLACE FUNCTION perdure.within_bytes(ids uuid[]) RETURNS int LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN (
+        SELECT count(*) FROM (
+            SELECT u.n, sum(b.bytes) OVER (ORDER BY u.n) AS total
+            FROM unnest(ids) WITH ORDINALITY AS u(id, n)
+            CROSS JOIN LATERAL (
+                SELECT octet_length(p.input) + coalesce(octet_length(p.state), 0) + coalesce(octet_length(p.result), 0)
+                       + coalesce(octet_length(p.error), 0) AS bytes
+                FROM perdure.process p WHERE p.id = u.id LIMIT 1) AS b) AS s
+        WHERE s.n = 1 OR s.total <= 8388608);
+END
+$$;
+
 -- Lock due processes for a claim: first see (unlocked) how many each kind and priority may give in due order, then
 -- take as many from each, skipping locked rows. Candidates are MATERIALIZED: no join can re-run a limit (rule 8).
+-- No more are given than one answer holds, see perdure.within_bytes.
 CREATE OR REPLACE FUNCTION perdure.claim_due(kinds text[], codes text[], most int, t timestamptz)
 RETURNS SETOF uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -31,15 +50,21 @@ BEGIN
     ), share AS MATERIALIZED (
         SELECT seen.kind, seen.code, seen.priority, count(*) AS rows FROM seen GROUP BY 1, 2, 3
     ), taken AS MATERIALIZED (
-        SELECT s.priority, c.due_at, c.id
+        SELECT s.priority, c.due_at, c.id, c.bytes
         FROM share s
         CROSS JOIN LATERAL (
-            SELECT p.due_at, p.id FROM perdure.process p
+            SELECT p.due_at, p.id,
+                   octet_length(p.input) + coalesce(octet_length(p.state), 0) + coalesce(octet_length(p.result), 0)
+                   + coalesce(octet_length(p.error), 0) AS bytes
+            FROM perdure.process p
             WHERE p.kind = s.kind AND p.code = s.code AND p.priority = s.priority AND p.due_at <= t
               AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
             ORDER BY p.due_at, p.id LIMIT s.rows FOR NO KEY UPDATE SKIP LOCKED) AS c
     )
-    SELECT taken.id FROM taken ORDER BY taken.priority, taken.due_at, taken.id;
+    SELECT b.id
+    FROM (SELECT taken.id, row_number() OVER w AS n, sum(taken.bytes) OVER w AS total FROM taken
+          WINDOW w AS (ORDER BY taken.priority, taken.due_at, taken.id ROWS UNBOUNDED PRECEDING)) AS b
+    WHERE b.n = 1 OR b.total <= 8388608 ORDER BY b.n;
 END
 $$;
 
@@ -149,6 +174,9 @@ BEGIN
         END IF;
     END IF;
     chosen := coalesce(lapsed, '{}') || coalesce(chosen, '{}');
+    IF cardinality(chosen) > 1 AND (cardinality(lapsed) > 0 OR limited IS NOT NULL OR alone) THEN
+        chosen := chosen[:perdure.within_bytes(chosen)];
+    END IF;
     UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
         reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
     WHERE p.id = ANY (chosen);
@@ -180,7 +208,7 @@ $$;
 
 -- Take those of the named processes that are due, hosted and free, without looking for others (rules 8 to 11). Tasks of
 -- a queue that has a row, and so limits, are left to perdure.claim, and so is what waits for a place among the processes of
--- its kind: then left_due_at is now. One row at least.
+-- its kind, and what one answer does not hold (perdure.within_bytes): then left_due_at is now. One row at least.
 CREATE OR REPLACE FUNCTION perdure.claim_among(
     worker uuid, kinds text[], codes text[], most int, lease bigint, ids uuid[]
 ) RETURNS TABLE (now bigint, left_due_at bigint, alive boolean, taken perdure.process_out)
@@ -199,11 +227,16 @@ BEGIN
         RETURN QUERY SELECT perdure.micros(t), NULL::bigint, false, NULL::perdure.process_out;
         RETURN;
     END IF;
-    SELECT array_agg(l.place), array_agg(l.id), min(l.limited) INTO places, chosen, left_t
-    FROM (SELECT c.place, CASE WHEN c.limited IS NULL THEN c.id END AS id, c.limited
-          FROM unnest(ids) AS u(id)
+    SELECT array_agg(l.place) FILTER (WHERE l.fits), array_agg(l.id) FILTER (WHERE l.fits),
+           min(CASE WHEN l.fits THEN l.limited ELSE t END)
+    INTO places, chosen, left_t
+    FROM (SELECT d.place, CASE WHEN d.limited IS NULL THEN d.id END AS id, d.limited,
+                 row_number() OVER w = 1 OR sum(d.bytes) OVER w <= 8388608 AS fits
+          FROM (SELECT u.n, c.* FROM unnest(ids) WITH ORDINALITY AS u(id, n)
           CROSS JOIN LATERAL (
               SELECT p.id, p.ctid AS place,
+                     octet_length(p.input) + coalesce(octet_length(p.state), 0) + coalesce(octet_length(p.result), 0)
+                     + coalesce(octet_length(p.error), 0) AS bytes,
                      CASE WHEN EXISTS (
                          SELECT FROM perdure.queue q
                          WHERE p.kind = '@' || q.name OR (
@@ -214,7 +247,8 @@ BEGIN
                 AND p.due_at <= t
                 AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
               LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
-          LIMIT most) AS l;
+          LIMIT most) AS d
+          WINDOW w AS (ORDER BY d.n ROWS UNBOUNDED PRECEDING)) AS l;
     UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
         opened_at = coalesce(p.opened_at, t), changed_at = t
     WHERE p.ctid = ANY (places) AND p.id = ANY (chosen);
