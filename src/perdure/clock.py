@@ -49,6 +49,18 @@ class ChildProcess(Protocol):
         """Wait for its end and give its return code."""
 
 
+def blocking_pair() -> tuple[socket.socket, socket.socket]:
+    """A connected pair of sockets, one end of it for another OS process; both block for as long as it takes.
+
+    A module of the application may have called ``socket.setdefaulttimeout``: then a new socket does not block, and an
+    OS process that inherits it would take "nothing to read yet" for an error.
+    """
+    pair = socket.socketpair()
+    for end in pair:
+        end.setblocking(True)
+    return pair
+
+
 class Linked:
     """A child OS process whose standard input is a socket: it shows the child our death, and us its signs of life."""
 
@@ -135,7 +147,7 @@ class Computer:
 
     async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
         """Start a child OS process; the end of its standard input shows it our death."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = blocking_pair()
         with theirs:
             try:
                 child = await asyncio.create_subprocess_exec(*command, env=environment, stdin=theirs.fileno())

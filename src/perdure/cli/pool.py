@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perdure.cli.exit_code import CANNOT_START, DONE, FAILED, USAGE, WORN_OUT
 from perdure.cli.worker_process import GRACE_SECONDS, ProcessOptions, command, environment
-from perdure.clock import Computer
+from perdure.clock import Computer, blocking_pair
 from perdure.exhaustion import exhausted
 from perdure.logs import logger
 from perdure.runtime.os_process import hearing, mind
@@ -110,7 +110,7 @@ class WorkerPool:
 
     async def _fill(self, slot: WorkerSlot) -> int:
         """Have one worker run in this slot until it ends; the answer is its exit code."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = blocking_pair()
         with ours:
             with theirs:
                 # A session of its own: a Ctrl-C at the terminal reaches us alone, and we pass it on.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import os
+import select
 import socket
 import sys
 import threading
@@ -62,9 +63,7 @@ def watch_parent(line: int, stop: Callable[[], None], seconds: float) -> None:
     loop = asyncio.get_running_loop()
 
     def watch() -> None:
-        with suppress(OSError):  # a reset: the parent died before it had read all that we wrote
-            while os.read(line, 64):
-                pass
+        _until_hung_up(line)
         try:
             loop.call_soon_threadsafe(stop)
         except RuntimeError:
@@ -72,6 +71,18 @@ def watch_parent(line: int, stop: Callable[[], None], seconds: float) -> None:
         last_resort(seconds)
 
     threading.Thread(target=watch, name="perdure lifeline", daemon=True).start()
+
+
+def _until_hung_up(line: int) -> None:
+    """Wait until the other end is closed. Only that is the parent's death, whether or not the socket blocks."""
+    readable = select.poll()
+    readable.register(line, select.POLLIN)
+    with suppress(ConnectionError):  # a reset: the parent died before it had read all that we wrote
+        while True:
+            readable.poll()
+            with suppress(BlockingIOError):
+                if not os.read(line, 64):
+                    return
 
 
 def last_resort(seconds: float) -> None:
@@ -83,6 +94,7 @@ def last_resort(seconds: float) -> None:
 def signs(line: int) -> Callable[[], None]:
     """A function that tells the parent that the interpreter runs; it does not wait for a parent that does not read."""
     end = socket.fromfd(line, socket.AF_UNIX, socket.SOCK_STREAM)
+    end.setblocking(True)  # it is the same socket for the thread that reads it
 
     def sign() -> None:
         with suppress(OSError):  # it is full, or the parent is gone

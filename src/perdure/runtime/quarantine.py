@@ -61,6 +61,7 @@ class Quarantine:
         self.loop = Loop("quarantine", self._tick)
         self._wanted = False
         self._children: dict[ChildProcess, float] = {}  # and when the trial of each has begun, or will at the latest
+        self._starting: set[ChildProcess] = set()  # those that have given no sign of life yet
         self._ends: set[asyncio.Task[None]] = set()
         self._not_before = 0.0
         self._failures = 0
@@ -79,6 +80,7 @@ class Quarantine:
     async def stop(self, hurry: asyncio.Event) -> None:
         """Ask the quarantine workers under way to stop, in a hurry if need be; those that do not are killed."""
         await self.loop.stop()
+        self._starting.clear()  # those that end before they are up do so because they are told to
         children = [child for child in self._children if child.returncode is None]
         for child in children:
             child.terminate()
@@ -117,6 +119,7 @@ class Quarantine:
             self._wanted = True  # the system refuses it for now: the suspects still have to run
             raise
         now = self.machine.monotonic()
+        self._starting.add(child)
         self._children[child] = now + limits.QUARANTINE_UP_SECONDS
         self._not_before = now + limits.QUARANTINE_SPACING_SECONDS
         end = asyncio.create_task(self._until_its_end(child), name="perdure quarantine")
@@ -142,21 +145,25 @@ class Quarantine:
         silence = patience(self.options.lease_seconds, self.options.beat_seconds)
         code = await minded(child, silence, partial(self._up, child))
         del self._children[child]
+        never_up = child in self._starting
+        self._starting.discard(child)
+        cannot_run = (code > 0 and code != EXIT_HUNG) or (code == 0 and never_up)
         self._not_before = 0.0
         if code == EXIT_HUNG:
             log.warning("a quarantine worker was hung by a process that it ran, and has ended itself; see its output")
-        elif code > 0:
+        elif cannot_run:
             self._failures += 1
             wait = min(2.0**self._failures, AGAIN_SECONDS)
             self._not_before = self.machine.monotonic() + wait
             log.error("a quarantine worker cannot run (exit code %d, see its output); again in %g s", code, wait)
         elif code < 0:
             log.warning("a quarantine worker was killed by signal %d, likely because of a suspect that it ran", -code)
-        self._failures = self._failures if code > 0 and code != EXIT_HUNG else 0
+        self._failures = self._failures if cannot_run else 0
         self.loop.wake()
 
     def _up(self, child: ChildProcess) -> None:
         """A child runs: its trial begins now. Before, it could not take a suspect, and another would be as slow."""
+        self._starting.discard(child)
         self._children[child] = self.machine.monotonic()
         self.loop.wake()
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from threading import Lock
 
+from perdure.clock import blocking_pair
 from perdure.runtime.steps.isolated.fork_server import ForkServer
 from perdure.runtime.steps.isolated.protocol import Frames, Said, read_said
 
@@ -37,7 +38,7 @@ class IsolatedChild:
         self._frames = Frames()
         with ExitStack() as undo, ExitStack() as handed:  # each of these may be refused: then none of them stays open
             self._selector = undo.enter_context(selectors.DefaultSelector())
-            self._channel, theirs = socket.socketpair()
+            self._channel, theirs = blocking_pair()
             undo.callback(self._channel.close)
             handed.callback(theirs.close)
             stays, self._lifeline = os.pipe()

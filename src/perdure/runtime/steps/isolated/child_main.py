@@ -58,6 +58,7 @@ class ChildMain:
     """Reads orders from the channel, runs the step of each on the main thread, and answers."""
 
     def __init__(self, channel: socket.socket, machine: Computer) -> None:
+        channel.settimeout(None)  # the application that was just imported may have set another default
         self.channel = channel
         self.machine = machine
         self._frames = Frames()

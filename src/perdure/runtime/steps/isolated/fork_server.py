@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from threading import Event, Lock
 
+from perdure.clock import blocking_pair
 from perdure.runtime.os_process import inherited_environment
 
 WITHHELD = frozenset({"PERDURE_URL", "PERDURE_SEAL"})
@@ -73,7 +74,7 @@ class ForkServer:
             self._end()
 
     def _start(self, environment: Mapping[str, str]) -> socket.socket:
-        ours, theirs = socket.socketpair()
+        ours, theirs = blocking_pair()
         with ExitStack() as undo, theirs:
             undo.callback(ours.close)
             self._process = subprocess.Popen(

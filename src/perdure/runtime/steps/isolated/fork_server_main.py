@@ -23,6 +23,7 @@ FILES = 4
 
 def serve(channel: socket.socket) -> tuple[list[int], bytes]:
     """Fork a cell for each order; returns only in cells, with files and order. It ends when the worker hangs up."""
+    channel.settimeout(None)
     front_door = sys.modules["perdure"]
     for name in front_door.__all__:
         getattr(front_door, name)  # what applications import is there, also what the library would import late
