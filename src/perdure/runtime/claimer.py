@@ -333,6 +333,8 @@ class Claimer:
         if answer.claimed:
             self.claimed_any.set()
         mine = await without_the_dead(self.scheduler, answer.claimed)
+        if claim.worker != self.incarnation.id or self.incarnation.lost:
+            return answer
         if offered:
             self._held_back.claimed(hosted[0][0], mine)
         await self._adopt([adopt(self.scheduler, claimed, sent) for claimed in mine])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
 from perdure.clock import Computer, microseconds
@@ -77,3 +78,14 @@ class WorkerParts:
         object.__setattr__(self, "alerts", Alerts(self.telemetry, self.on_alert))
         object.__setattr__(self, "figures", FiguresTold(self.options.in_flight))
         object.__setattr__(self, "lease", microseconds(self.options.lease_seconds))
+
+    def grace(self) -> float:
+        """Seconds in which workers may still take their locks again: till then a free lock is no evidence (rule 12).
+
+        All sessions of the database may have ended at once, as by a restart of its server. While our own session is
+        lost, it is the whole grace, which begins anew when that has come back.
+        """
+        since = self.store.backend.standing_since
+        if since is None:
+            return 0.0
+        return max(0.0, limits.PROBE_GRACE_SECONDS - max(0.0, self.time.monotonic() - since))

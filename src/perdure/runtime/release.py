@@ -14,7 +14,8 @@ would never be rid of a process that kills it (rule 13).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -337,7 +338,7 @@ async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Seq
     """
     if not any(one.was_owned_by for one in claimed):
         return claimed
-    workers = {worker.id: worker for worker in await scheduler.parts.store.workers(ended=True)}
+    workers = await _owners(scheduler, {one.was_owned_by for one in claimed})
     guilty = {
         one.process.id: worker
         for one in claimed
@@ -355,6 +356,25 @@ async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Seq
     scheduler.parts.telemetry.revived(commit.after.kind for commit in commits)
     report(before, commits, scheduler.parts.alerts)
     return [one for one in claimed if one.process.id not in guilty]
+
+
+async def _owners(scheduler: Holder, owners: Container[bytes | None]) -> dict[bytes, WorkerRow]:
+    """The workers as they are now, or after the grace if locks of these owners are free that may be taken again."""
+    store, grace = scheduler.parts.store, scheduler.parts.grace()
+    since = store.backend.standing_since
+    workers = {worker.id: worker for worker in await store.workers(ended=True)}
+    doubtful = [one for one in workers.values() if one.id in owners and not one.died and died(one)]
+    if not grace or not doubtful:
+        return workers
+    # If we die here the rows are ours, and our death is seen or their lease lapses as it has before.
+    await asyncio.sleep(grace)
+    workers = {worker.id: worker for worker in await store.workers(ended=True)}
+    lost = store.backend.standing_since in (None, math.inf) or store.backend.standing_since != since
+    for before in doubtful:
+        now = workers.get(before.id)
+        if now is not None and (now.beats != before.beats or lost):
+            workers[now.id] = replace(now, lock_free=False)  # it lives, or its lock tells nothing yet
+    return workers
 
 
 def _hung(claimed: Claimed, worker: WorkerRow) -> bool:

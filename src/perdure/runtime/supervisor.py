@@ -126,5 +126,4 @@ class Supervisor:
         self._looks.standing(since)
         if since == math.inf:
             return 0
-        in_grace = since is not None and self.context.time.monotonic() - since < limits.PROBE_GRACE_SECONDS
-        return await worker_dead.sweep(self.context, self._looks, in_grace=in_grace)
+        return await worker_dead.sweep(self.context, self._looks, in_grace=self.context.grace() > 0)

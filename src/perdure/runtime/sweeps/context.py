@@ -60,6 +60,7 @@ class SweepContext:
         self.check_rate = parts.check_rate
         self.paces = parts.sweep_paces
         self.missing = parts.missing
+        self.grace = parts.grace
         self.events = events
         self.retention = parts.options.retention_seconds
         self.key_retention = parts.options.key_retention_seconds

@@ -27,6 +27,8 @@ async def sweep(context: SweepContext) -> int:
     silent = _overdue(workers, context.time.now())
     if silent:  # after a clock was set back, our estimate of the store's time is ahead of the one by which they beat
         silent = _overdue(silent, await context.store.now())
+    if context.grace() > 0:  # a free lock may be taken again: the sweep of dead workers decides after the grace
+        silent = [worker for worker in silent if not died(worker)]
     found = f"silent workers: {', '.join(worker.name for worker in silent)}"
     if silent and not await context.may_recover(found, len(silent)):
         return 0
