@@ -15,7 +15,7 @@ from perdure.kernel.note import Note
 from perdure.kernel.sweep_pass import Passes
 from perdure.runtime.alerts import Alert
 from perdure.runtime.supervisor import Supervisor
-from perdure.runtime.sweep_log import SweepLog
+from perdure.runtime.sweep_log import AWAY_SECONDS, SweepLog
 from perdure.runtime.sweep_round import began, left, saw
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.testing.faults import Outage
@@ -59,6 +59,15 @@ def passed(log: SweepLog, sweep: str, *, seen: int = 0, changed: int = 0, alone:
 def made(context: SweepContext, *sweeps: str) -> SweepLog:
     """The log of one worker that passes these sweeps every 5 s."""
     return SweepLog(context, dict.fromkeys(sweeps or ("idle",), 5.0))
+
+
+async def looking(watch: Watch, seconds: float, *logs: SweepLog) -> None:
+    """Let time pass, while these workers look again and again."""
+    while seconds > 0:
+        await watch.passed(min(seconds, AWAY_SECONDS))
+        seconds -= AWAY_SECONDS
+        for log in logs:
+            await log.look()
 
 
 async def stored(watch: Watch) -> dict[str, Any]:
@@ -154,16 +163,12 @@ async def test_any_worker_tells_once_that_nobody_passes_a_sweep_and_again_after_
         await log.look()
     logs[0].began("idle", began(watch.machine.monotonic()))  # and it never ends: this worker hangs
     for seconds, times in ((QUIET - 2, 0), (2, 1), (600, 1), (limits.SWEEP_REMINDED_SECONDS, 2)):
-        await watch.passed(seconds)
-        for log in logs[1:]:
-            await log.look()
+        await looking(watch, seconds, *logs[1:])
         assert await many(told) == times, seconds
     assert "sweep idle" in (await told[1].silent())[0] and "perdure recovery sweeps" in (await told[1].silent())[0]
     passed(logs[2], "idle")
     await logs[2].look()
-    await watch.passed(QUIET + 1)
-    for log in logs:
-        await log.look()
+    await looking(watch, QUIET + 1, *logs)
     assert await many(told) == 3, "after a pass it is another silence"
 
 
@@ -174,7 +179,8 @@ async def test_two_workers_that_notice_the_silence_at_one_instant_tell_of_it_onc
     logs = [made(context) for context in contexts]
     for log in logs:
         await log.look()
-    await watch.passed(QUIET)
+    await looking(watch, QUIET - 2, *logs)
+    await watch.passed(2)
     await watch.at_once(lambda context: _looked(logs.pop()), door="records")
     assert await many(told) == 1
 
@@ -193,9 +199,45 @@ async def test_a_worker_that_begins_after_a_long_rest_is_no_alarm(watch: Watch) 
     told, begun = Told(context), made(context)
     await begun.look()
     assert await told.silent() == []
-    await watch.passed(QUIET)
-    await begun.look()
+    await looking(watch, QUIET, begun)
     assert len(await told.silent()) == 1
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["looks fail", "nobody looks"])
+async def test_an_outage_of_the_database_is_no_silence_of_the_sweeps(watch: Watch, fails: bool) -> None:
+    context = await watch.context()
+    told, log = Told(context), made(context)
+    passed(log, "idle")
+    await log.look()
+    outage = Outage("records").upon(watch.store)
+    for _ in range(10):
+        await watch.passed(QUIET / 10)
+        if fails:
+            outage.away = True
+            with pytest.raises(StoreUnavailable):
+                await log.look()
+            outage.away = False
+    await log.look()
+    assert await told.silent() == []
+    await looking(watch, QUIET, log)
+    assert len(await told.silent()) == 1
+
+
+async def test_a_pass_that_ends_while_a_look_waits_for_the_store_is_no_silence(watch: Watch) -> None:
+    context = await watch.context()
+    told, log = Told(context), made(context)
+    passed(log, "idle")
+    await log.look()
+    await looking(watch, QUIET - 2, log)
+    await watch.passed(2)
+
+    async def answers_late(name: str, argument: object) -> None:
+        if name == "now":
+            passed(log, "idle")
+
+    watch.store.before = answers_late
+    await log.look()
+    assert await told.silent() == []
 
 
 async def test_a_sweep_that_only_fails_is_silent(watch: Watch) -> None:

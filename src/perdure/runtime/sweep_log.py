@@ -22,6 +22,9 @@ from perdure.runtime.sweeps.context import SweepContext
 
 log = logger("recovery")
 
+AWAY_SECONDS = limits.SWEEP_SILENT_SECONDS / 2
+"""After so long without a look the database or this worker was away, and so may the sweeps of all workers have been."""
+
 
 class SweepLog:
     """What this worker knows of the passes of sweeps. ``periods`` has the seconds between two passes of each."""
@@ -37,7 +40,8 @@ class SweepLog:
         self._gathered: dict[str, Passes] = {}
         self._under_way: dict[str, SweepRound] = {}
         self._told_of: set[SweepRound] = set()
-        self._since: int | None = None
+        self._since: int | None = None  # since when this worker looks: before that it knows of no silence
+        self._looked = 0
         first = limits.SWEEP_LOG_SECONDS
         self.loop = Loop("sweep log", self._tick, context.committer.outage, first_after=first)
 
@@ -66,12 +70,14 @@ class SweepLog:
     async def look(self) -> None:
         """Record what was gathered here, and tell of the sweeps that nobody passes."""
         self._tell_of_hung()
-        gathered, self._gathered = self._gathered, {}
+        notes = {note.name: note for note in await self._store.records(Note)}
+        now = await self._store.now()
+        self._events.noted(notes, now)
+        if self._since is None or now - self._looked > microseconds(AWAY_SECONDS):
+            self._since = now
+        self._looked = now
+        gathered, self._gathered = self._gathered, {}  # with the passes that have ended while the store answered
         try:
-            notes = {note.name: note for note in await self._store.records(Note)}
-            now = await self._store.now()
-            self._events.noted(notes, now)
-            self._since = now if self._since is None else self._since
             changes, alarms = {}, set()
             for sweep, period in self._periods.items():
                 note = notes.get(PREFIX + sweep, Note(PREFIX + sweep))
