@@ -243,14 +243,15 @@ class Engine(Client):
             if worker is not None:
                 await worker.stop(self.options.stop_seconds if seconds is None else seconds)
         finally:
-            await self.committer.close()
-            await self.results.close()
-            if worker is not None:
-                try:
+            try:
+                await self.committer.close()
+                await self.results.close()
+                if worker is not None:
                     await worker.retire()
-                except PerdureError:
-                    pass  # the store cannot be reached: our heartbeat ends, and our leases lapse
-            await self.store.close()
+                await self.store.close()
+            finally:
+                if worker is not None:
+                    worker.watchdog.stop()  # last: until then its signs tell a parent that the interpreter runs
 
     def stop_soon(self) -> None:
         """Ask :meth:`run` to return."""

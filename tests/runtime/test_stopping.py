@@ -321,3 +321,23 @@ async def _until_one_waits_for_a_lock(url: str) -> None:
                 await asyncio.sleep(A_MOMENT)
     finally:
         await looking.close()
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_worker_gives_signs_of_life_until_it_is_closed_however_long_the_store_takes(opened: Open) -> None:
+    """Else a parent takes it for stuck: it kills a child whose watchdog is silent for most of a lease."""
+    engine, store = await opened(work=True, workflows=[forked], options=WorkerOptions(1.0, 0.2))
+    assert engine.worker is not None
+    watchdog, signs, ends = engine.worker.watchdog, list[int](), list[int]()
+    watchdog.sign_by(lambda: signs.append(len(signs)), lambda: ends.append(len(signs)))
+    store.before = gate = Gate("retire")
+    closing = asyncio.create_task(engine.close())
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    before = len(signs)
+    try:
+        await until(lambda: len(signs) > before + 2)
+        assert ends == []
+    finally:
+        gate.open.set()
+        await closing
+    assert ends == [len(signs)]

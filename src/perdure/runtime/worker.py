@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -217,7 +218,7 @@ class Worker:
             await emptied.wait()
 
     async def stop(self, seconds: float) -> None:
-        """Drain, end all loops, and retire the incarnation."""
+        """Drain, and end all loops but the watchdog, which goes on until the engine is closed."""
         if self._calm:
             self._calm = False
             gc_tuning.restore()
@@ -232,11 +233,11 @@ class Worker:
         for loop in (self.inbox.loop, self.lease_check.loop, self.heartbeat.guard, self.heartbeat.loop):
             await loop.stop()
         await self.scheduler.agent.close()
-        self.watchdog.stop()
 
     async def retire(self) -> None:
-        """Retire this incarnation in the store: every row that it still owned is free at once."""
-        await self.store.retire(self.incarnation.id, None, died=False)
+        """Retire this incarnation: every row that it still owned is free at once, or later if the store is away."""
+        with suppress(PerdureError):  # then no heartbeat follows, and the leases lapse
+            await self.store.retire(self.incarnation.id, None, died=False)
 
     async def _enlist(self, incarnation: bytes) -> None:
         offer = self.scheduler.unreadable.handover.offer = self.registry.offer(self.store.backend.schema)
