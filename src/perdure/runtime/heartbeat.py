@@ -213,7 +213,12 @@ class LeaseCheck:
             doubtful += (instance for instance in older if instance.process.id not in named)
         if waiting:
             self._since = since
-        skipped = await self._look(doubtful) if doubtful else ()
+        try:
+            skipped = await self._look(doubtful) if doubtful else ()
+        except StoreUnavailable:  # they are still in doubt
+            self._named |= named
+            self._since = since if self._since is None else self._since
+            raise
         self._named.update(skipped)
         await asyncio.sleep(GAP_SECONDS if since is None and not skipped else BLIND_GAP_SECONDS)
         return 0.0
