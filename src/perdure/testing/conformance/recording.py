@@ -146,3 +146,10 @@ class Recording:
         airport, bank = await trial.store.records(QueueDepth)
         assert (airport.name, airport.waiting, airport.delayed) == ("airport", 1, 0)
         assert bank == QueueDepth("bank", 3, 1, now + 5 * SECOND)
+
+    async def test_what_waits_in_a_queue_under_several_labels_is_counted_as_one(self, trial: Trial) -> None:
+        now = await trial.time.now()
+        for label, seconds in (("", 60), ("", 5), ("till-3", 2), ("till-4", 90)):
+            await trial.started(kind="@printer", code=label, due_at=now + seconds * SECOND)
+        await trial.time.advance(30)
+        assert await trial.store.records(QueueDepth) == [QueueDepth("printer", 4, 2, now + 2 * SECOND)]

@@ -130,22 +130,23 @@ SELECT json_group_array(json_array(name, share, cost, tasks)) FROM (
 )
 
 -- name: read_queuedepths
--- What waits in each queue, counted up to 100,000: how many tasks nobody owns, how many of them are not due yet, and the
--- earliest time at which one of them was or will be due. A task has no version, so that a queue is one pair. The same for
--- what waits for a place among the processes of its kind, under the name of the kind's row.
-SELECT json_group_array(json_array(name, counted ->> 0, counted ->> 1, counted ->> 2)) FROM (
-    SELECT substr(kind, 2) AS name, (
-        SELECT json_array(count(*), coalesce(sum(due_at > :now), 0), min(due_at)) FROM (
-            SELECT due_at FROM process INDEXED BY process_due WHERE kind = due_pair.kind AND code = due_pair.code
-            AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 LIMIT 100000
-        )
-    ) AS counted FROM due_pair WHERE kind < 'A' AND kind >= '@'
-    UNION ALL
-    SELECT queue.name, (
-        SELECT json_array(count(*), 0, min(due_at)) FROM (
-            SELECT due_at FROM process INDEXED BY process_due WHERE kind = substr(queue.name, 7) AND due_at <= :now
-            AND share IS NOT ' place' AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 LIMIT 100000
-        )
-    ) FROM queue WHERE name > ' kind ' AND name < ' kind!'
-    ORDER BY 1
+-- What waits in each queue, counted up to 100,000 for each label of its tasks: how many tasks no worker owns, how many of
+-- them are not due yet, and the earliest time at which one of them was or will be due. The same for what is due and waits
+-- for a place among the processes of its kind, under the name of the kind's row.
+SELECT json_group_array(json_array(name, waiting, delayed, due_at)) FROM (
+    SELECT name, sum(counted ->> 0) AS waiting, sum(counted ->> 1) AS delayed, min(counted ->> 2) AS due_at FROM (
+        SELECT substr(kind, 2) AS name, (
+            SELECT json_array(count(*), coalesce(sum(due_at > :now), 0), min(due_at)) FROM (
+                SELECT due_at FROM process INDEXED BY process_due WHERE kind = due_pair.kind AND code = due_pair.code
+                AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 LIMIT 100000
+            )
+        ) AS counted FROM due_pair WHERE kind < 'A' AND kind >= '@'
+        UNION ALL
+        SELECT queue.name, (
+            SELECT json_array(count(*), 0, min(due_at)) FROM (
+                SELECT due_at FROM process INDEXED BY process_due WHERE kind = substr(queue.name, 7) AND due_at <= :now
+                AND share IS NOT ' place' AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 LIMIT 100000
+            )
+        ) FROM queue WHERE name > ' kind ' AND name < ' kind!'
+    ) GROUP BY name ORDER BY name
 )
