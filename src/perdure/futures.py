@@ -1,9 +1,11 @@
-"""Futures: the answer of a call that takes a callback, as something to await."""
+"""Futures: the answer of a call that takes a callback, or of one that blocks, as something to await."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from threading import Thread
 from typing import Any, TypeVar
 
 from perdure.errors import PerdureError
@@ -43,3 +45,29 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
         answer: T = end.value
         return answer
     raise PerdureError("a coroutine that must not wait has waited; this is a defect, please report it")
+
+
+async def in_thread(function: Callable[..., T], *args: Any) -> T:
+    """The answer of a blocking call to another system, made in a thread of its own.
+
+    The threads of the event loop are few: one call that hangs in them keeps all others waiting. A caller that waits no
+    more leaves the thread behind; it ends with the call, or with the program. Raises RuntimeError if the system refuses
+    a thread.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    settle, context = to_future(future), copy_context()
+
+    def call() -> None:
+        answer: Any
+        try:
+            answer = context.run(function, *args)
+        except BaseException as error:
+            answer = error
+        try:
+            loop.call_soon_threadsafe(settle, answer)
+        except RuntimeError:
+            pass  # the event loop is closed: nobody waits
+
+    Thread(target=call, name="perdure call", daemon=True).start()
+    return await future

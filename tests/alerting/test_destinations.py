@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from pathlib import Path
+from threading import Event
 from urllib.parse import unquote
 
 import pytest
@@ -18,7 +21,8 @@ from perdure.kernel import alerting
 from perdure.kernel.alerting import AlertMessage
 from tests.alerting.conftest import Watching
 from tests.alerting.smtp_server import SmtpServer
-from tests.notices.server import Server
+from tests.notices.server import Answering, Server
+from tests.runtime.conftest import LIMIT, until
 
 MAIL = "mailto:ops@example.org"
 
@@ -195,3 +199,20 @@ async def test_a_trial_sends_to_each_place_says_which_has_failed_and_leaves_the_
     assert json.decode(server.requests[0].body)["status"] == "test"
     [view] = await client.alerts.list()
     assert view.active == [] and view.waiting == 0
+
+
+async def test_a_place_that_does_not_answer_leaves_the_threads_of_the_event_loop_to_others(
+    watching: Watching, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = await watching()
+    await client.alerts.add(AlertRule("outages", "outage", to=server.url))
+    await client.outages.begin("order", why="the bank is down")
+    answer = Event()
+    monkeypatch.setattr(server, "answers", Answering(lambda: 200 if answer.wait(LIMIT) else 503))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    look = asyncio.create_task(client.alerts.look())
+    await until(lambda: server.requests)
+    await asyncio.to_thread(answer.set)  # the server answers once another thread has been free
+    await look
+    [view] = await client.alerts.list()
+    assert view.waiting == 0 and view.error == ""

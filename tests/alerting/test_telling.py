@@ -20,7 +20,7 @@ from perdure.kernel.alerting import KeptAlertRule
 from perdure.kernel.note import Note
 from tests.alerting.conftest import LaterStore, Watching
 from tests.alerting.looks import told
-from tests.notices.server import Server
+from tests.notices.server import Answering, Server
 from tests.runtime.conftest import LIMIT, Open, until
 from tests.source import PYTHONPATH
 
@@ -143,16 +143,6 @@ async def test_a_program_that_looks_while_its_worker_does_tells_nothing_twice(
     goes_on.set()
     await asyncio.gather(first, second)
     assert len(posted(server)) == 1
-
-
-class Answering:
-    """The answers of a server that does something before each."""
-
-    def __init__(self, answer: Any) -> None:
-        self.popleft = answer
-
-    def __bool__(self) -> bool:
-        return True
 
 
 async def test_where_a_look_takes_long_the_next_one_comes_later_but_within_ten_minutes(

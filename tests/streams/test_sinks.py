@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,8 +16,8 @@ from perdure import Engine, limits
 from perdure.authoring.webhook import SECRET
 from perdure.errors import InvalidInput
 from perdure.streaming.sink import sink_for
-from tests.notices.server import Server
-from tests.runtime.conftest import Open
+from tests.notices.server import Answering, Server
+from tests.runtime.conftest import LIMIT, Open, until
 from tests.streams.flows import HOSTED, parcel
 from tests.streams.looks import until_view
 from tests.streams.redis_server import RedisServer
@@ -170,3 +173,19 @@ async def test_without_its_extra_redis_is_refused_with_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "redis.asyncio", None)
     with pytest.raises(InvalidInput, match=r"pip install 'perdure\[redis\]'"):
         await engine.streams.put("audit", to="redis://127.0.0.1")
+
+
+async def test_a_url_that_does_not_answer_leaves_the_threads_of_the_event_loop_to_others(
+    opened: Open, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Event()
+    monkeypatch.setattr(server, "answers", Answering(lambda: 200 if answer.wait(LIMIT) else 503))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    engine, _ = await opened(work=True, workflows=HOSTED)
+    await engine.streams.put("audit", to=server.url)
+    await (await engine.start(parcel, "tea")).result(20)
+    await until(lambda: server.requests)
+    await asyncio.to_thread(answer.set)  # the server answers once another thread has been free
+    await delivered(engine)
+    positions = [one["position"] for one in posted(server)]
+    assert positions == sorted(set(positions)), "none came again"

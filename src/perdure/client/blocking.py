@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -20,6 +19,7 @@ from perdure.client.recovery import Recovery
 from perdure.client.retention import OnRetention, RetentionForecast, RetentionRun, RetentionView
 from perdure.client.streams import EventStreams
 from perdure.client.values import Stream
+from perdure.futures import in_thread
 from perdure.streaming.batches import StreamBatches
 from perdure.streaming.record import StreamRecord
 
@@ -231,7 +231,7 @@ class BlockingEventStreams(BlockingPart[EventStreams]):
 
     def follow(self, name: str, consume: Callable[[Sequence[StreamRecord]], object], *, wait: bool = True) -> None:
         """Call ``consume(batch)`` in a thread for each batch: see :meth:`EventStreams.follow`."""
-        self.run(EventStreams.follow, name, lambda batch: asyncio.to_thread(consume, batch), wait=wait)
+        self.run(EventStreams.follow, name, lambda batch: in_thread(consume, batch), wait=wait)
 
 
 async def _read(streams: EventStreams, name: str, *, wait: bool) -> StreamBatches:

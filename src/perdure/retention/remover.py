@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.clock import SECOND, microseconds
 from perdure.errors import PerdureError, StoreUnavailable
+from perdure.futures import in_thread
 from perdure.kernel import archive
 from perdure.kernel.note import Note
 from perdure.kernel.process import Process
@@ -155,8 +156,8 @@ class Remover:
                 lines = await self._lines(portion)
                 taken += [row for row in portion if row.id in lines]
                 if lines:
-                    await asyncio.to_thread(file.write, list(lines.values()))
-            await asyncio.to_thread(file.finish)
+                    await in_thread(file.write, list(lines.values()))
+            await in_thread(file.finish)
         except BaseException:
             file.discard()
             raise

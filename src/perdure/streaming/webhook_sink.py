@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from perdure.authoring import webhook
+from perdure.futures import in_thread
 from perdure.streaming.record import StreamRecord
 
 
@@ -20,7 +20,7 @@ class WebhookSink:
         """See Sink. Everything but an answer of 2xx is an error: a stream gives nothing up."""
         body = b"[" + b",".join(record.as_json() for record in records) + b"]"
         key = f"{stream}/{records[0].position}-{records[-1].position}"
-        status = await asyncio.to_thread(webhook.request, self._url, body, key)
+        status = await in_thread(webhook.request, self._url, body, key)
         if not 200 <= status < 300:
             raise webhook.Undelivered(f"{urlsplit(self._url).hostname} answered with status {status}")
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from perdure.store.base import Search
 from perdure.store.sealed.offload import Folder
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import finished, going_on
+from tests.runtime.conftest import LIMIT
 from tests.store.sealed.conftest import Tried
 
 NOISE = bytes(range(256)) * 4
@@ -283,3 +285,30 @@ async def test_an_engine_without_the_offload_is_told_that_it_lacks_one(tried: Tr
         row = await trial.started(input=NOISE)
         [taken] = (await without.claim(await without.worker())).claimed
         assert taken.process.id == row.id and "no offload is configured here" in str(taken.trouble)
+
+
+async def test_a_folder_that_hangs_leaves_the_threads_of_the_event_loop_to_others(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "blobs")
+    await folder.put(ID, "name", b"")
+    [file] = files(folder)
+    file.unlink()
+    os.mkfifo(file)  # who reads it waits for a writer
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    read = asyncio.create_task(folder.get(ID, "name"))
+    try:
+        async with asyncio.timeout(LIMIT):
+            while (writer := await asyncio.to_thread(opened, file)) is None:
+                pass
+        os.write(writer, NOISE)
+        os.close(writer)
+        assert await read == NOISE
+    finally:
+        os.close(os.open(file, os.O_RDWR))  # whatever the test has found, the thread ends
+
+
+def opened(file: Path) -> int | None:
+    """The file for writing; None as long as nobody reads it."""
+    try:
+        return os.open(file, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None

@@ -15,6 +15,8 @@ from perdure.authoring import webhook
 from perdure.client.alerting import mail
 from perdure.client.view import instant
 from perdure.errors import InvalidInput, PerdureError
+from perdure.exhaustion import exhausted
+from perdure.futures import in_thread
 from perdure.kernel.alerting import AlertMessage
 from perdure.logs import logger
 from perdure.streaming.sink import place_of
@@ -53,6 +55,10 @@ async def delivered(to: str, message: AlertMessage) -> str:
         return str(error)
     except (OSError, ValueError) as error:  # what smtplib raises is an OSError; a password that is not ASCII is none
         return f"{shown_destination(to)} cannot be reached: {type(error).__name__}"
+    except RuntimeError as error:
+        if (what := exhausted(error)) is None:
+            raise
+        return f"{shown_destination(to)} cannot be told: the system refuses {what}"
     return ""
 
 
@@ -63,9 +69,9 @@ async def _deliver(to: str, message: AlertMessage) -> None:
     elif to.startswith(MAIL):
         subject = f"[perdure] {_title(message)}: {message.text}"
         subject = subject if len(subject) <= 150 else f"{subject[:149]}…"
-        await asyncio.to_thread(mail.send, to.removeprefix(MAIL), message.id, subject, _letter(message))
+        await in_thread(mail.send, to.removeprefix(MAIL), message.id, subject, _letter(message))
     else:
-        status = await asyncio.to_thread(webhook.request, to, _body(message), message.id)
+        status = await in_thread(webhook.request, to, _body(message), message.id)
         if not 200 <= status < 300:
             raise webhook.Undelivered(f"{shown_destination(to)} answered with status {status}")
 

@@ -11,11 +11,13 @@ import asyncio
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from perdure.errors import DefinitionError
 from perdure.limits import OFFLOAD_ABOVE_BYTES, OFFLOAD_GRACE_SECONDS
@@ -38,6 +40,11 @@ def checked(grace: float) -> float:
 ID_BYTES = 16
 SHELF_DIGITS = 7
 """The first digits of a process id, which are its time, in steps of some 18 minutes."""
+
+THREADS = 16
+"""In so many threads of its own a folder is read and written."""
+
+T = TypeVar("T")
 
 TRIES = 10
 """How often a folder is made again that other workers remove at the same time."""
@@ -80,16 +87,18 @@ class Folder:
         self.path = Path(path).absolute()
         self.above = above
         self.grace = checked(grace)
+        self._threads: ThreadPoolExecutor | None = None
+        self._threads_of = 0
 
     async def put(self, process: bytes, name: str, blob: bytes) -> None:
         """Write the file, or touch it if it is there."""
-        await asyncio.to_thread(self._put, process, name, blob)
+        await self._in_thread(self._put, process, name, blob)
 
     async def get(self, process: bytes, name: str) -> bytes:
         """Read the file; raises LookupError if there is none."""
         place = self._home(process) / name
         try:
-            return await asyncio.to_thread(place.read_bytes)
+            return await self._in_thread(place.read_bytes)
         except FileNotFoundError:
             if not self.path.is_dir():
                 raise OSError(f"there is no folder {self.path}: is it mounted here?") from None
@@ -97,11 +106,17 @@ class Folder:
 
     async def old(self, after: bytes, limit: int) -> list[tuple[bytes, list[str]]]:
         """Look at the folders of up to ``limit`` processes; those without old files are left out of the answer."""
-        return await asyncio.to_thread(self._old, after, limit)
+        return await self._in_thread(self._old, after, limit)
 
     async def delete(self, process: bytes, names: Sequence[str]) -> None:
         """Remove files, and folders that are empty then."""
-        await asyncio.to_thread(self._delete, process, names)
+        await self._in_thread(self._delete, process, names)
+
+    async def _in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Call it in a thread of the folder's own: while its file server hangs, the event loop's threads stay free."""
+        if self._threads_of != os.getpid():  # threads do not survive a fork
+            self._threads_of, self._threads = os.getpid(), ThreadPoolExecutor(THREADS, "perdure folder")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
 
     def _home(self, process: bytes) -> Path:
         id = process.hex()
