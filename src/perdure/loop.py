@@ -81,12 +81,20 @@ class Loop:
         if self._woken is not None:
             self._woken.set()
 
-    async def stop(self) -> None:
-        """Stop at the next wait; a tick under way is finished first unless it waits for the store."""
+    async def stop(self, seconds: float | None = None, hurry: asyncio.Event | None = None) -> None:
+        """Stop at the next wait; a tick under way is finished first unless it waits for the store.
+
+        A tick that still finishes something after so many ``seconds``, or at a ``hurry``, is cancelled once more.
+        """
         task, self._task = self._task, None
         if task is None:
             return
         task.cancel()
+        if hurry is not None:
+            hurried = asyncio.create_task(hurry.wait())
+            await asyncio.wait([task, hurried], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
+            task.cancel()
         await asyncio.wait([task])
 
     async def _run(self) -> None:

@@ -227,7 +227,7 @@ class Worker:
             self._ending.cancel()
         await self.outages.stop()
         await self.sinks.stop()
-        await self.alert_rules.loop.stop()
+        await self.alert_rules.loop.stop(seconds, self._hurry)
         await self.supervisor.stop()
         await self.quarantine.stop(hurry=self._hurry)
         for loop in (self.inbox.loop, self.lease_check.loop, self.heartbeat.guard, self.heartbeat.loop):

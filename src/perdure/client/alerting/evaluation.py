@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from perdure import limits
 from perdure.client.alerting import conditions
 from perdure.client.alerting.conditions import AlertQuestion
-from perdure.client.alerting.destination import delivered, shown_destination
+from perdure.client.alerting.destination import shown_destination
+from perdure.client.alerting.sending import AlertSending
 from perdure.client.alerting.silence import silent_at
 from perdure.clock import SECOND, Computer, microseconds
 from perdure.errors import PerdureError, StoreUnavailable
@@ -38,35 +40,48 @@ class AlertEvaluation:
 
     async def _look(self) -> float:
         waits = [limits.ALERT_LOOK_SECONDS]
-        for note in await self._store.records(Note):
-            if (kept := rule_of(note)) is not None:
-                now = await self._store.now()
-                leased = kept.state.leased(self._id, now)
-                after = kept.state if leased is None else await self._look_at(note, replace(kept, state=leased), now)
-                waits.append((after.due_at - now) / SECOND)
+        async with AlertSending(self._told) as sending:
+            for note in await self._store.records(Note):
+                if (kept := rule_of(note)) is not None:
+                    now = await self._store.now()
+                    leased = kept.state.leased(self._id, now)
+                    after: AlertState | None = kept.state
+                    if leased is not None:
+                        after = await self._look_at(note, replace(kept, state=leased), now, sending)
+                    waits += [] if after is None else [(after.due_at - now) / SECOND]
+        states = sending.states()
+        now = await self._store.now() if states else 0
+        waits += [(state.due_at - now) / SECOND for state in states]
         return max(1.0, min(waits))
 
-    async def _look_at(self, note: Note, kept: KeptAlertRule, now: int) -> AlertState:
-        """Look at one rule, unless another worker is quicker; the answer is how it stands then, as far as is known."""
+    async def _look_at(self, note: Note, kept: KeptAlertRule, now: int, sending: AlertSending) -> AlertState | None:
+        """Look at one rule, unless another worker is quicker; the answer is how it stands then, as far as is known.
+
+        None: messages of it are being sent, and it stays leased until that is done.
+        """
+        try:
+            return await self._look_leased(note, kept, now, sending)
+        except asyncio.CancelledError:
+            with suppress(PerdureError):
+                await self._told(note.name, {})  # no other worker need wait for the end of the lease
+            raise
+
+    async def _look_leased(self, note: Note, kept: KeptAlertRule, now: int, sending: AlertSending) -> AlertState | None:
         assert kept.plan is not None
         note = note.next(kept, now)
         if note not in await self._store.records(Note, [note]):
             return kept.state
         state, now = await self._looked(kept.plan, kept, now)
         due = [one for one in state.outbox if one.next_at <= now]
-        note = note.next(replace(kept, state=state if due else state.released()), now)
+        state = (due and state.leased(self._id, now)) or state.released()
+        note = note.next(replace(kept, state=state), now)
         if note not in await self._store.records(Note, [note]):
             return kept.state  # a person has changed the rule meanwhile, or another worker is at it: it is looked again
         _log_given_up(kept.plan.name, given_up(kept.state, state))
         if not due:
             return state
-        # If we die here, or before the end, what was sent is not crossed off: another worker sends it again.
-        errors = await asyncio.gather(*(delivered(one.to, one.message) for one in due))
-        for one, error in zip(due, errors, strict=True):
-            if error:
-                log.warning("alert rule %s is not told to %s: %s", kept.plan.name, shown_destination(one.to), error)
-        told = {one.place: error for one, error in zip(due, errors, strict=True)}
-        return await self._answered(note.name, told)
+        sending.begin(note.name, kept.plan.name, due)
+        return None
 
     async def _looked(self, plan: AlertPlan, kept: KeptAlertRule, now: int) -> tuple[AlertState, int]:
         """The state after a look at the condition, if it is time for one; and the time then."""
@@ -90,8 +105,8 @@ class AlertEvaluation:
         now = await self._store.now()
         return replace(state, look_at=now + max(plan.every, pause)), now
 
-    async def _answered(self, name: str, told: dict[tuple[str, str], str]) -> AlertState:
-        """Cross off what was sent, also if a person has changed the rule meanwhile."""
+    async def _told(self, name: str, told: Mapping[tuple[str, str], str]) -> AlertState:
+        """Cross off what was sent, also if a person has changed the rule meanwhile, and give its lease back."""
         state = AlertState()
         for _ in range(limits.COMMAND_TRIES):
             note = next(one for one in await self._store.records(Note) if one.name == name)
@@ -99,6 +114,8 @@ class AlertEvaluation:
             state = kept.state.answered(told, now)
             state = state.released() if state.by == self._id else state
             after = note.next(replace(kept, state=state), now)
+            if state == kept.state:
+                break
             if after in await self._store.records(Note, [after]):
                 taken = [place for place, error in told.items() if not error]
                 _log_given_up(name.removeprefix(PREFIX), given_up(kept.state, state, taken))
