@@ -226,6 +226,60 @@ async def test_a_function_that_raises_harms_nothing(
     assert await handle.result(LIMIT) == "seat 7, paid"
 
 
+async def test_an_engine_that_is_closed_waits_for_a_function_that_is_being_told(opened: Open) -> None:
+    told, began, goes_on = list[str](), asyncio.Event(), asyncio.Event()
+
+    async def pager(alert: Alert) -> None:
+        began.set()
+        await goes_on.wait()
+        await engine.store.now()  # it may use the engine
+        told.append(alert.kind)
+
+    engine, _ = await opened(work=True, workflows=ALL, on_alert=pager)
+    broken_things.add("card")
+    await ends(await engine.start(buying), ProcessFailed)
+    await began.wait()
+    worker = engine.worker
+    assert worker is not None
+    closing = asyncio.create_task(engine.close())
+    async with asyncio.timeout(LIMIT):
+        while await asyncio.shield(worker.store.workers()):
+            pass
+    goes_on.set()
+    await closing
+    assert told == ["step"]
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+async def test_a_function_that_takes_longer_than_a_stop_is_cut_off_and_that_is_logged(
+    opened: Open, caplog: pytest.LogCaptureFixture, hurried: bool
+) -> None:
+    ended, began = list[BaseException](), asyncio.Event()
+
+    async def hangs(alert: Alert) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    engine, _ = await opened(work=True, workflows=ALL, on_alert=hangs)
+    broken_things.add("card")
+    await ends(await engine.start(buying), ProcessFailed)
+    await began.wait()
+    if hurried:
+        closing = asyncio.create_task(engine.close())
+        await asyncio.sleep(0)
+        await engine.close(0)
+        await closing
+    else:
+        await engine.close(0)
+    assert [type(one) for one in ended] == [asyncio.CancelledError]
+    [cut] = [one for one in caplog.records if "cut off" in one.getMessage()]
+    assert cut.levelname == "ERROR" and "step:" in cut.getMessage()
+
+
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(Exception, match="on_alert"):
         Engine("sqlite:///:memory:", on_alert="ana@example.org")  # type: ignore[arg-type]

@@ -76,7 +76,22 @@ class Alerts:
     def __init__(self, telemetry: Telemetry, on_alert: OnAlert | None = None) -> None:
         self._telemetry = telemetry
         self._on_alert = on_alert
-        self._telling: set[asyncio.Future[None]] = set()
+        self._telling: dict[asyncio.Future[None], Alert] = {}
+
+    async def close(self, seconds: float, hurry: asyncio.Event) -> None:
+        """Wait until ``on_alert`` has returned from each alert; what takes longer, or is hurried, is cut off."""
+        if self._on_alert is None:
+            return
+        await asyncio.sleep(0)  # what was told at last is handed over
+        hurried: asyncio.Future[Any] = asyncio.ensure_future(hurry.wait())
+        if self._telling:
+            done: asyncio.Future[Any] = asyncio.gather(*self._telling, return_exceptions=True)
+            await asyncio.wait([done, hurried], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        for telling, alert in list(self._telling.items()):
+            if telling.cancel():
+                log.error("on_alert is cut off, as the worker stops; the alert %s stands in the log", alert.id)
+        await asyncio.sleep(0)
 
     def ended(self, process: Process) -> None:
         """A process has failed, or is broken, and that is stored."""
@@ -176,12 +191,12 @@ class Alerts:
             answer = self._on_alert(alert)
             if isawaitable(answer):
                 telling = asyncio.ensure_future(answer)
-                self._telling.add(telling)
+                self._telling[telling] = alert
                 telling.add_done_callback(self._told)
         except Exception:
             log.exception("on_alert has raised; the alert stands in the log")
 
     def _told(self, telling: asyncio.Future[None]) -> None:
-        self._telling.discard(telling)
+        self._telling.pop(telling, None)
         if not telling.cancelled() and (error := telling.exception()) is not None:
             log.error("on_alert has raised; the alert stands in the log", exc_info=error)

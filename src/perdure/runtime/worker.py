@@ -78,6 +78,7 @@ class Worker:
         self._hurry, self.worn_out = asyncio.Event(), asyncio.Event()
         self.room = Room()
         self._ending: asyncio.Task[None] | None = None
+        self._stops_by = 0.0
 
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""
@@ -219,6 +220,7 @@ class Worker:
 
     async def stop(self, seconds: float) -> None:
         """Drain, and end all loops but the watchdog, which goes on until the engine is closed."""
+        self._stops_by = self.machine.monotonic() + seconds
         if self._calm:
             self._calm = False
             gc_tuning.restore()
@@ -235,9 +237,13 @@ class Worker:
         await self.scheduler.agent.close()
 
     async def retire(self) -> None:
-        """Retire this incarnation: every row that it still owned is free at once, or later if the store is away."""
+        """Retire this incarnation: every row that it still owned is free at once, or later if the store is away.
+
+        Then all alerts are told.
+        """
         with suppress(PerdureError):  # then no heartbeat follows, and the leases lapse
             await self.store.retire(self.incarnation.id, None, died=False)
+        await self.parts.alerts.close(max(0.0, self._stops_by - self.machine.monotonic()), self._hurry)
 
     async def _enlist(self, incarnation: bytes) -> None:
         offer = self.scheduler.unreadable.handover.offer = self.registry.offer(self.store.backend.schema)
