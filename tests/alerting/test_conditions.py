@@ -76,6 +76,26 @@ async def test_processes_that_nobody_looks_at_in_time_are_overdue(
     assert told(caplog) == ["alert late: 1 process of waiting is overdue by more than 5 min (W-1)"]
 
 
+async def test_processes_that_become_overdue_while_others_are_so_already_are_told_once(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, store = await watching()
+    await client.start(shop.waiting.options(key="W-1"))
+    await client.alerts.add(AlertRule("late", "overdue", lasting=300))
+    store.ahead += 600
+    await looked(client, store)
+    for key in ("W-2", "W-3"):
+        await client.start(shop.waiting.options(key=key, delay=900))
+    await looked(client, store)
+    store.ahead += 1500
+    await looked(client, store, 3)
+    texts = [text.partition(" (")[0] for text in told(caplog)]
+    assert texts == [
+        "alert late: 1 process of waiting is overdue by more than 5 min",
+        "alert late: 3 processes of waiting are overdue by more than 5 min, 2 of them since the last message",
+    ]
+
+
 async def test_a_queue_that_no_worker_serves_is_told_once_it_has_been_so_for_long_enough(
     opened: Open, watching: Watching, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,6 +129,23 @@ async def test_many_failures_with_one_fingerprint_are_told_and_few_are_not(
     store.ahead += 4000
     await looked(client, store)
     assert told(caplog)[1:] == [f"alert alike is resolved: no longer: {group.fingerprint}"]
+
+
+async def test_failures_that_come_while_older_ones_count_are_told_once(
+    opened: Open, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, _ = await opened(work=True, workflows=[shop])
+    await failed(worker, "A-1", "A-2")
+    client, store = await watching()
+    await client.alerts.add(AlertRule("alike", "failures", at_least=2, within=3600))
+    store.ahead = limits.ALERT_SETTLED_SECONDS  # what is so now counts, and what comes is later
+    await client.alerts.look()
+    await failed(worker, "A-3")
+    store.ahead += 60
+    await looked(client, store, 3)
+    first, second = told(caplog)
+    assert "2 processes of paying by BankDown in step alerting/pay failed within 1 h" in first
+    assert "3 processes of paying" in second and "1 of them since the last message" in second
 
 
 async def test_an_operation_that_has_ended_and_one_that_has_relapsed_are_told_once_each(

@@ -99,8 +99,8 @@ async def _overdue(asked: AlertQuestion) -> list[AlertFact]:
     """Kinds of which so many are due, and nobody has looked at them for so long."""
     groups: dict[str, _Group] = {}
     async for one in _processes(asked, UNFINISHED):
-        if one.overdue is not None and one.overdue > asked.plan.lasting:
-            groups.setdefault(str(one.row.kind), _Group()).add(one.row)
+        if one.overdue is not None and (at := one.now - one.overdue + asked.plan.lasting) <= asked.settled:
+            groups.setdefault(str(one.row.kind), _Group()).add(one.row, fresh=at > asked.since)
     waited = _span(asked.plan.lasting)
     return [
         group.fact(kind, f"{_many(group.count)} of {kind} {_is(group.count)} overdue by more than {waited}")
@@ -120,8 +120,9 @@ async def _failures(asked: AlertQuestion) -> list[AlertFact]:
     groups: dict[str, _Group] = {}
     told: dict[str, str] = {}
     async for one in _processes(asked, FAILED):
-        if one.cause is not None and one.row.changed_at > asked.now - asked.plan.within:
-            groups.setdefault(one.cause.fingerprint, _Group()).add(one.row)
+        at = one.row.changed_at
+        if one.cause is not None and asked.now - asked.plan.within < at <= asked.settled:
+            groups.setdefault(one.cause.fingerprint, _Group()).add(one.row, fresh=at > asked.since)
             step = f" in step {one.cause.step}" if one.cause.step else ""
             told[one.cause.fingerprint] = f"{one.row.kind} by {one.cause.type}{step}"
     within = _span(asked.plan.within)
