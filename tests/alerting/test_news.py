@@ -58,6 +58,14 @@ def test_no_more_messages_are_sent_in_an_hour_than_the_rule_says_and_the_rest_is
     assert "40 processes of order are broken, 38 of them since the last message" in texts(state)[2]
 
 
+def test_what_came_in_silence_and_is_gone_again_is_not_counted_as_new() -> None:
+    state = AlertState().found(plan(), look(broken("order", 3, 3)), NOON, silenced=False)
+    state = state.found(plan(), look(broken("order", 53, 50)), NOON + 60 * SECOND, silenced=True)
+    state = state.found(plan(), look(broken("order", 3)), NOON + 120 * SECOND, silenced=True)
+    state = state.found(plan(), look(broken("order", 3)), NOON + 180 * SECOND, silenced=False)
+    assert "3 processes of order are broken, 3 of them since the last message" in texts(state)[1]
+
+
 def test_what_is_over_is_told_once_if_that_was_asked_for_and_else_not_at_all() -> None:
     for resolved, expected in ((True, ["firing", "resolved"]), (False, ["firing"])):
         rule = plan(resolved=resolved)

@@ -98,8 +98,9 @@ class AlertSubject(Struct, frozen=True, omit_defaults=True):
     over: bool = False
 
     def seen(self, fact: AlertFact) -> AlertSubject:
-        """It is there again, or still."""
-        return replace(self, fact=fact, over=False, untold=self.untold + fact.fresh if self.told_at else 0)
+        """It is there again, or still. Of what came since the last message, some may be gone again by now."""
+        untold = min(self.untold + fact.fresh, fact.count) if self.told_at else 0
+        return replace(self, fact=fact, over=False, untold=untold)
 
     def gone(self, *, resolved: bool) -> AlertSubject | None:
         """It is not there any more: None if nobody is to hear of it again."""
