@@ -17,7 +17,8 @@ from perdure.cli.top import Glance, parts
 from perdure.cli.workers import Line
 from perdure.client.queue_figures import QueueFigures
 from perdure.client.view import instant
-from perdure.kernel.worker import WorkerRow
+from perdure.kernel.figures import Figures, figures_of
+from perdure.kernel.worker import Beat, WorkerRow
 from perdure.monitoring.catalogue import METRICS
 from tests.cli import till
 from tests.cli.conftest import Working
@@ -163,7 +164,8 @@ def test_top_shows_workers_and_queues_once_for_people_and_for_programs(
     async def hold(engine: Engine) -> tuple[Any, Any]:
         await engine.start(till.holding.options(key="H-1"), str(tmp_path))
         assert engine.worker is not None
-        while not (await engine.store.workers())[0].figures:
+        while figures_of((await engine.store.workers())[0].figures).held != 1:
+            engine.worker.heartbeat.loop.wake()
             await engine.store.now()
         return (
             await asyncio.to_thread(terminal, "top", "--once"),
@@ -194,3 +196,21 @@ def test_top_fits_into_80_columns_and_long_names_are_cut_visibly(capsys: pytest.
     assert lines and max(map(len, lines)) <= 80
     assert not any(one.startswith("    ") for one in lines), "no row needs a second line"
     assert any("…" in one for one in lines)
+
+
+def test_what_a_full_worker_holds_is_shown_as_it_tells_it(terminal: Terminal, working: Working) -> None:
+    figures = Figures(at=1, held=1900, slots=2000)
+
+    async def enlisted(engine: Engine) -> tuple[Any, Any]:
+        assert engine.worker is not None
+        await engine.worker.heartbeat.loop.stop()
+        [row] = await engine.store.workers()
+        await engine.store.beat(Beat(row.id, (), 60_000_000, 60_000_000, figures=figures.encode()))
+        return (
+            await asyncio.to_thread(terminal, "top", "--once"),
+            await asyncio.to_thread(terminal, "workers"),
+        )
+
+    at_a_glance, workers = working(enlisted)
+    assert at_a_glance.has("held 1,900 of 2,000") and at_a_glance.has("alive 1,900 100 ")
+    assert workers.has(" 1,900 2,000 ")

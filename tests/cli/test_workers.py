@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from perdure import Engine
+from perdure.kernel.figures import figures_of
 from perdure.kernel.names import id_text
 from tests.cli import till
 from tests.cli.conftest import Working
@@ -20,6 +21,9 @@ def test_workers_lists_who_lives_what_each_serves_and_how_much_it_holds(
     async def hold(engine: Engine) -> None:
         await engine.start(till.holding.options(key="H-1"), str(tmp_path))
         assert engine.worker is not None
+        while figures_of((await engine.store.workers())[0].figures).held != 1:
+            engine.worker.heartbeat.loop.wake()
+            await engine.store.now()
         told.append(id_text(engine.worker.incarnation.id))
         told.append(await asyncio.to_thread(terminal, "workers", "--utc"))
         told.append(await asyncio.to_thread(terminal, "workers", "--json"))

@@ -24,7 +24,8 @@ class Line(msgspec.Struct, frozen=True):
     """One worker. ``workflows`` are kinds with their code versions; ``schema`` is the newest that it knows.
 
     ``due_at`` is the time by which its next beat must have come: after that it is silent, and others take over.
-    ``slots`` is how much it may hold, ``metrics`` the port of its metrics or 0; ``rates`` are per second.
+    ``held`` is how much it held at its last beat, and ``slots`` how much it may hold; ``metrics`` is the port of its
+    metrics or 0; ``rates`` are per second.
     """
 
     id: str
@@ -102,7 +103,10 @@ async def seen(engine: Engine, now: datetime) -> list[Line]:
 
 
 async def _held(engine: Engine, worker: WorkerRow) -> int:
-    """How many processes the worker holds; more than a thousand are not counted."""
+    """How many processes the worker holds: as it tells itself, or else counted up to a thousand."""
+    told = figures_of(worker.figures)
+    if told.at:
+        return told.held
     return len(await engine.store.search(Search(overdue=Overdue.OWNED, owner=worker.id, limit=LIST_ROWS)))
 
 
@@ -126,7 +130,7 @@ def _rows(lines: list[Line], now: datetime, *, utc: bool) -> Rows:
             f"{line.host}:{line.pid}",
             line.state,
             text.clock(line.since, utc=utc),
-            f"{line.held:,}" if line.held < LIST_ROWS else f"{LIST_ROWS:,} or more",
+            f"{line.held:,}" if line.slots or line.held < LIST_ROWS else f"{LIST_ROWS:,} or more",
             f"{line.slots:,}" if line.slots else "",
             rate(line.rates, "steps"),
             rate(line.rates, *ENDS),
