@@ -10,14 +10,13 @@ import msgspec
 from perdure.cli import output, text
 from perdure.cli.options import DEFAULT_URL, Json, Url, Utc, connected, present
 from perdure.cli.rows import Rows
+from perdure.client.held import held_by, held_text
 from perdure.client.view import instant
 from perdure.engine import Engine
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.figures import figures_of
 from perdure.kernel.names import LIBRARY, id_text
 from perdure.kernel.worker import Offer, WorkerRow
-from perdure.limits import LIST_ROWS
-from perdure.store.base import Overdue, Search
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -99,15 +98,7 @@ def rate(rates: Mapping[str, float], *names: str) -> str:
 async def seen(engine: Engine, now: datetime) -> list[Line]:
     """The living workers, the oldest first."""
     alive = sorted(await engine.store.workers(), key=lambda worker: worker.started_at)
-    return [Line.of(worker, await _held(engine, worker), now) for worker in alive]
-
-
-async def _held(engine: Engine, worker: WorkerRow) -> int:
-    """How many processes the worker holds: as it tells itself, or else counted up to a thousand."""
-    told = figures_of(worker.figures)
-    if told.at:
-        return told.held
-    return len(await engine.store.search(Search(overdue=Overdue.OWNED, owner=worker.id, limit=LIST_ROWS)))
+    return [Line.of(worker, await held_by(engine.store, worker), now) for worker in alive]
 
 
 def _rows(lines: list[Line], now: datetime, *, utc: bool) -> Rows:
@@ -130,7 +121,7 @@ def _rows(lines: list[Line], now: datetime, *, utc: bool) -> Rows:
             f"{line.host}:{line.pid}",
             line.state,
             text.clock(line.since, utc=utc),
-            f"{line.held:,}" if line.slots or line.held < LIST_ROWS else f"{LIST_ROWS:,} or more",
+            held_text(line.held, counted=not line.slots),
             f"{line.slots:,}" if line.slots else "",
             rate(line.rates, "steps"),
             rate(line.rates, *ENDS),

@@ -21,6 +21,7 @@ from perdure.client.explaining.wording import (
     steps_told,
     time_text,
 )
+from perdure.client.held import held_text
 from perdure.clock import SECOND, microseconds
 from perdure.kernel import hosting
 from perdure.kernel.child import is_task
@@ -28,6 +29,7 @@ from perdure.kernel.clock import STEP
 from perdure.kernel.diagnosis import NextMover, awaited_signals, waits_for_nothing
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import safe_text
+from perdure.kernel.figures import figures_of
 from perdure.kernel.kind import kind_of
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
@@ -263,8 +265,7 @@ def _hosts_busy(evidence: Evidence) -> FoundCause | None:
         return None
     told = []
     for worker in found.alive[:HOSTS]:
-        held = evidence.held.get(worker.id, 0)
-        number = f"{held:,} or more" if held >= limits.LIST_ROWS else f"{held:,}"
+        number = held_text(evidence.held.get(worker.id, 0), counted=not figures_of(worker.figures).at)
         told.append(f"worker {worker.name} holds {number}" + (", and its event loop is blocked" if worker.hang else ""))
     if len(found.alive) > HOSTS:
         told.append(f"{len(found.alive) - HOSTS:,} more hosts were not counted")

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import json
 
+from perdure.client.held import held_by
 from perdure.client.view import known_workers, standing
 from perdure.errors import PerdureError
 from perdure.kernel.child import begun
@@ -27,7 +28,7 @@ from perdure.kernel.soundness import Finding, unsound
 from perdure.kernel.stored import MALFORMED, first_trouble
 from perdure.kernel.worker import WorkerRow
 from perdure.limits import LIST_ROWS
-from perdure.store.base import Overdue, Search, Store, switch
+from perdure.store.base import Search, Store, switch
 
 CHILDREN = 5
 """So many of the open children of a process are explained with it."""
@@ -144,11 +145,6 @@ async def gathered(store: Store, row: Process) -> Evidence:
         found.held = {one.id: await held_by(store, one) for one in found.hosting.alive[:HOSTS]}
     await _count_alike(store, found)
     return found
-
-
-async def held_by(store: Store, worker: WorkerRow) -> int:
-    """How many processes the worker holds; more than a thousand are not counted."""
-    return len(await store.search(Search(overdue=Overdue.OWNED, owner=worker.id, limit=LIST_ROWS)))
 
 
 async def _unsound(store: Store, row: Process, events: Sequence[Event]) -> Sequence[Finding]:
