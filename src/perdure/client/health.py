@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -13,6 +13,8 @@ from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.clock import STEP, Clock
 from perdure.kernel.names import LIBRARY
 from perdure.kernel.note import Note
+from perdure.kernel.outage import PREFIX as OUTAGE
+from perdure.kernel.outage import OutageState
 from perdure.kernel.process import Status
 from perdure.kernel.queue import SWITCH, Queue
 from perdure.kernel.sweep_pass import SWEEPS, Passes, sweep_of
@@ -80,7 +82,7 @@ async def health(store: Store) -> Health:
             HealthFinding("database", HealthLevel.PASSING, "the database answers"),
             _workers(workers, now, sum(count for _, status, count in unfinished if status is Status.RUNNING)),
             _hosted(backlogs, workers),
-            _queues(figures),
+            _queues(figures, _stopped(queues, notes, now)),
             _people(unfinished),
             _recovery(queues),
             _sweeps(notes, workers, now),
@@ -118,15 +120,35 @@ def _shown(backlog: Backlog) -> str:
     return f"{backlog.kind}:{backlog.code}" if backlog.code else backlog.kind
 
 
-def _queues(figures: Iterable[QueueFigures]) -> HealthFinding:
-    late = [(one.name, one.oldest) for one in figures if one.workers and one.oldest > WAIT_WARN_SECONDS]
-    if not late:
+def _stopped(queues: Iterable[Queue], notes: Iterable[Note], now: int) -> dict[str, str]:
+    """The queues that are blocked or whose tasks an outage holds: by whom and why, and what a person can do."""
+    stopped = {}
+    for note in notes:
+        if note.name.startswith(OUTAGE + QUEUE_MARK) and (state := note.read(OutageState)).allowance(now) is not None:
+            why = f"an outage holds it ({state.circuit.reason})" if state.held else "an outage of it has just ended"
+            stopped[note.name.removeprefix(OUTAGE + QUEUE_MARK)] = f"{why}: `perdure outage ls`"
+    for one in queues:
+        if one.blocked_at is not None:
+            why = f" ({one.blocked_why})" if one.blocked_why else ""
+            who = one.blocked_by or "an unnamed user"
+            stopped[one.name] = f"{who} has blocked it{why}: `perdure queue unblock {one.name}`"
+    return stopped
+
+
+def _queues(figures: Iterable[QueueFigures], stopped: Mapping[str, str]) -> HealthFinding:
+    behind = [one for one in figures if one.workers and one.oldest > WAIT_WARN_SECONDS]
+    if not behind:
         return HealthFinding("queues", HealthLevel.PASSING, "no queue is behind")
-    worst = max(seconds for _, seconds in late)
-    level = HealthLevel.CRITICAL if worst > WAIT_CRITICAL_SECONDS else HealthLevel.WARNING
-    whom = [f"{name}, {seconds:,.0f} s" for name, seconds in late]
-    text = f"queues are behind: {_listed(whom)}. Start more workers, or raise limits: `perdure queue ls`"
-    return HealthFinding("queues", level, text)
+    told, level = [], HealthLevel.WARNING
+    late = [one for one in behind if one.name not in stopped]
+    if late:
+        level = HealthLevel.CRITICAL if max(one.oldest for one in late) > WAIT_CRITICAL_SECONDS else level
+        whom = _listed([f"{one.name}, {one.oldest:,.0f} s" for one in late])
+        told.append(f"queues are behind: {whom}. Start more workers, or raise limits: `perdure queue ls`")
+    if len(late) < len(behind):
+        waits = [f"{one.name}, {one.oldest:,.0f} s, {stopped[one.name]}" for one in behind if one.name in stopped]
+        told.append(f"queues wait: {_listed(waits)}")
+    return HealthFinding("queues", level, ". ".join(told))
 
 
 def _people(unfinished: Iterable[tuple[str, Status, int]]) -> HealthFinding:
