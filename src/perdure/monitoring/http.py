@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 from perdure.errors import PerdureError
@@ -72,13 +71,13 @@ class MonitoringServer:
             if len(self._serving) <= CONNECTIONS:
                 async with asyncio.timeout(REQUEST_SECONDS):
                     await self._answer(reader, writer)
+                    writer.close()
+                    await writer.wait_closed()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the caller has gone, is too slow, or sends what is no request
         finally:
+            writer.transport.abort()  # what the caller has not read by now it never gets
             self._serving.discard(task)
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -1,0 +1,47 @@
+"""The server of metrics and health: a caller that is slow keeps nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from perdure.monitoring import http
+from perdure.monitoring.http import MonitoringServer, Page
+from tests.runtime.conftest import until
+
+
+async def test_a_caller_that_does_not_read_is_cut_off_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.2)
+    asked: list[str] = []
+
+    async def page() -> Page:
+        asked.append("page")
+        return http.text(200, "x" * 16_000_000)
+
+    server = MonitoringServer({"/metrics": page})
+    await server.open("127.0.0.1", 0)
+    before = asyncio.all_tasks()
+    with socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        caller.connect(("127.0.0.1", server.port))
+        caller.send(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await until(lambda: asked)
+        await until(lambda: asyncio.all_tasks() == before)
+    await server.close()
+
+
+async def test_a_caller_that_reads_gets_a_whole_large_page() -> None:
+    async def page() -> Page:
+        return http.text(200, "x" * 4_000_000)
+
+    server = MonitoringServer({"/metrics": page})
+    await server.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 200 OK") and len(answer.partition(b"\r\n\r\n")[2]) == 4_000_001
+    writer.close()
+    await writer.wait_closed()
+    await server.close()
