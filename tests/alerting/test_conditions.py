@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import AlertRule, Engine, limits
 from perdure.client.alerting import conditions
 from perdure.client.alerting.conditions import AlertQuestion
 from perdure.clock import microseconds
-from perdure.errors import InvalidInput, UnreadablePayload
+from perdure.errors import InvalidInput, ProcessBroken, UnreadablePayload
 from perdure.kernel import alerting
 from perdure.kernel.breaker import HALF_OPEN, OPEN, Circuit
 from perdure.kernel.note import Note
@@ -46,6 +47,50 @@ async def test_processes_that_are_broken_are_told_by_kind_once_and_those_that_co
     [view] = await client.alerts.list()
     assert [(one.subject, one.count) for one in view.active] == [("shipping", 3)]
     assert len(told(caplog)) == 2
+
+
+@pytest.mark.parametrize("when", ["broken", "failures"])
+async def test_what_a_person_changes_of_a_broken_process_is_no_new_breakage(opened: Open, when: Any) -> None:
+    engine, store = await opened(work=True, workflows=[shop])
+    await broken(engine, "A-1", "A-2")
+    plan, state = AlertRule("night", when, at_least=2).plan(), alerting.AlertState()
+
+    async def texts() -> list[str]:
+        nonlocal state
+        now = await store.now() + microseconds(limits.ALERT_SETTLED_SECONDS)
+        found = await conditions.look(AlertQuestion(store, plan, state.upto, 0, now))
+        state = state.found(plan, found, now, silenced=False)
+        return [delivery.message.text for delivery in state.outbox]
+
+    assert len(await texts()) == 1
+    handle = await engine.handle("shipping", "A-1")
+    await handle.set_priority(1, who="ana")
+    await handle.edit_attributes({"customer": "C-1"}, who="ana")
+    assert len(await texts()) == 1
+    await handle.retry(who="ana")
+    with pytest.raises(ProcessBroken):
+        await handle.result(LIMIT)
+    await handle.set_priority(2, who="ana")
+    _, second = await texts()
+    assert "2 processes of shipping" in second and "1 of them since the last message" in second
+
+
+async def test_an_old_failure_that_a_person_has_changed_many_times_is_not_one_of_the_last_hour(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, store = await opened(work=True, workflows=[shop])
+    await broken(engine, "A-1", "A-2")
+    edited = await store.now()
+    handle = await engine.handle("shipping", "A-1")
+    for priority in range(5):
+        await handle.set_priority(priority, who="ana")
+    plan, now = AlertRule("alike", "failures", at_least=1).plan(), await store.now()
+    plan = replace(plan, within=now + microseconds(limits.ALERT_SETTLED_SECONDS) - edited)
+    for read in (20, 2):
+        monkeypatch.setattr(conditions, "EDITED", read)
+        asked = AlertQuestion(store, plan, 0, 0, now + microseconds(limits.ALERT_SETTLED_SECONDS))
+        facts = (await conditions.look(asked)).facts
+        assert len(facts) == (read == 2), "what is not known counts as of the oldest event that was read"
 
 
 async def test_a_query_narrows_a_rule_and_a_saved_search_keeps_what_it_meant(

@@ -67,6 +67,14 @@ DELIVERED = frozenset(
 )
 """Events that open or belong to a turn; the others are evidence for people."""
 
+EDITS = frozenset(
+    {
+        EventType.DEADLINE_SET, EventType.PRIORITY_SET, EventType.VERSION_MOVED, EventType.FIELDS_EDITED,
+        EventType.ATTRIBUTES_EDITED, EventType.KEY_RELEASED,
+    }
+)  # fmt: skip
+"""Events by which something of a process is changed, and not its status."""
+
 ANSWERS = frozenset({EventType.CALL_ANSWERED, EventType.CALL_REFUSED})
 """Events that answer a call. If several runs have answered the same call, the first answer counts."""
 SHOWN = frozenset({EventType.PUBLISHED}) | ANSWERS

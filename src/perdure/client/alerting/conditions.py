@@ -5,8 +5,10 @@ No fact holds the text of an error, which may be sealed in the database: its cla
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.operation.machine import KIND as OPERATION
@@ -15,12 +17,14 @@ from perdure.client.finding.failures import FAILED
 from perdure.client.finding.fields import Candidate
 from perdure.client.finding.finder import Finder
 from perdure.client.operation_row import known_outcome, plan_of
+from perdure.client.past_orders import every_history
 from perdure.client.polling import unpolled_queues
 from perdure.client.whole_rows import whole
 from perdure.clock import SECOND, microseconds
 from perdure.kernel import outage
 from perdure.kernel.alerting import SAMPLES, AlertCondition, AlertFact, AlertLook, AlertPlan
 from perdure.kernel.breaker import Circuit
+from perdure.kernel.event import EDITS, HistoryWanted
 from perdure.kernel.names import id_text
 from perdure.kernel.note import Note
 from perdure.kernel.outage import OutageState
@@ -28,6 +32,8 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.sweep_pass import Passes, sweep_of
 from perdure.store.base import Search, Store
 
+EDITED = 20
+"""So many events are read of a process that people have changed since it failed."""
 UNFINISHED = (Status.RUNNING, Status.HELD, Status.BROKEN)
 
 
@@ -74,20 +80,45 @@ class _Group:
         return AlertFact(subject, self.count, text, self.fresh, tuple(self.sample))
 
 
-async def _processes(asked: AlertQuestion, statuses: tuple[Status, ...]) -> AsyncIterator[Candidate]:
+async def _processes(asked: AlertQuestion, statuses: tuple[Status, ...]) -> AsyncIterator[list[Candidate]]:
     """The processes in these statuses that the rule's query fits, queued steps too."""
     search = Search(statuses=statuses, tasks=True)
     async for page in Finder(asked.store, search, asked.plan.where).every():
-        for one in page:
-            yield one
+        yield page
+
+
+async def _ended(asked: AlertQuestion, page: Sequence[Candidate], after: int) -> dict[bytes, int]:
+    """When these processes have come to their statuses, of those whose rows have changed ``after`` a time.
+
+    A row changes too if a person sets the priority of a broken process, for one: its last events tell that from a
+    failure.
+    """
+    rows = [one.row for one in page if after < one.row.changed_at <= asked.settled]
+    ended = {row.id: row.changed_at for row in rows}
+    last = {row.id: HistoryWanted(row.id, row.run, row.events, row.events) for row in rows if row.events}
+    async for events in every_history(asked.store, [*last.values()]):
+        for id, found in events.items():
+            if not found or found[-1].type not in EDITS:
+                del last[id]
+    wants = [replace(one, first=max(1, one.last - EDITED)) for one in last.values()]
+    async for events in every_history(asked.store, wants):
+        for id, found in events.items():
+            while len(found) > 1 and found[-1].type in EDITS:
+                found.pop()
+            # The event of the failure tells the time of its turn, which may be older than the failure.
+            ended[id] = max((event.at for event in found), default=0)
+    return ended
 
 
 async def _broken(asked: AlertQuestion) -> list[AlertFact]:
     """Kinds of which so many are broken."""
     groups: dict[str, _Group] = {}
-    async for one in _processes(asked, (Status.BROKEN,)):
-        if (at := one.row.changed_at) <= asked.settled:
-            groups.setdefault(str(one.row.kind), _Group()).add(one.row, fresh=at > asked.since)
+    async for page in _processes(asked, (Status.BROKEN,)):
+        ended = await _ended(asked, page, asked.since)
+        for one in page:
+            if one.row.changed_at <= asked.settled:
+                fresh = ended.get(one.row.id, 0) > asked.since
+                groups.setdefault(str(one.row.kind), _Group()).add(one.row, fresh=fresh)
     return [
         group.fact(kind, f"{_many(group.count)} of {kind} {_is(group.count)} broken")
         for kind, group in groups.items()
@@ -98,9 +129,10 @@ async def _broken(asked: AlertQuestion) -> list[AlertFact]:
 async def _overdue(asked: AlertQuestion) -> list[AlertFact]:
     """Kinds of which so many are due, and nobody has looked at them for so long."""
     groups: dict[str, _Group] = {}
-    async for one in _processes(asked, UNFINISHED):
-        if one.overdue is not None and (at := one.now - one.overdue + asked.plan.lasting) <= asked.settled:
-            groups.setdefault(str(one.row.kind), _Group()).add(one.row, fresh=at > asked.since)
+    async for page in _processes(asked, UNFINISHED):
+        for one in page:
+            if one.overdue is not None and (at := one.now - one.overdue + asked.plan.lasting) <= asked.settled:
+                groups.setdefault(str(one.row.kind), _Group()).add(one.row, fresh=at > asked.since)
     waited = _span(asked.plan.lasting)
     return [
         group.fact(kind, f"{_many(group.count)} of {kind} {_is(group.count)} overdue by more than {waited}")
@@ -119,12 +151,14 @@ async def _failures(asked: AlertQuestion) -> list[AlertFact]:
     """Fingerprints with which so many have failed, or are broken, within so long."""
     groups: dict[str, _Group] = {}
     told: dict[str, str] = {}
-    async for one in _processes(asked, FAILED):
-        at = one.row.changed_at
-        if one.cause is not None and asked.now - asked.plan.within < at <= asked.settled:
-            groups.setdefault(one.cause.fingerprint, _Group()).add(one.row, fresh=at > asked.since)
-            step = f" in step {one.cause.step}" if one.cause.step else ""
-            told[one.cause.fingerprint] = f"{one.row.kind} by {one.cause.type}{step}"
+    first = asked.now - asked.plan.within
+    async for page in _processes(asked, FAILED):
+        ended = await _ended(asked, page, first)
+        for one in page:
+            if (at := ended.get(one.row.id, 0)) > first and one.cause is not None:
+                groups.setdefault(one.cause.fingerprint, _Group()).add(one.row, fresh=at > asked.since)
+                step = f" in step {one.cause.step}" if one.cause.step else ""
+                told[one.cause.fingerprint] = f"{one.row.kind} by {one.cause.type}{step}"
     within = _span(asked.plan.within)
     return [
         group.fact(mark, f"{_many(group.count)} of {told[mark]} failed within {within} (fingerprint {mark})")
