@@ -63,9 +63,12 @@ async def test_what_a_person_changes_of_a_broken_process_is_no_new_breakage(open
         return [delivery.message.text for delivery in state.outbox]
 
     assert len(await texts()) == 1
-    handle = await engine.handle("shipping", "A-1")
+    handle, before = await engine.handle("shipping", "A-1"), await store.now()
     await handle.set_priority(1, who="ana")
     await handle.edit_attributes({"customer": "C-1"}, who="ana")
+    now = before + microseconds(limits.ALERT_SETTLED_SECONDS)
+    [fact] = (await conditions.look(AlertQuestion(store, plan, state.upto, 0, now))).facts
+    assert (fact.count, fact.fresh) == (2, 0), "what a person has changed a moment ago is not away meanwhile"
     assert len(await texts()) == 1
     await handle.retry(who="ana")
     with pytest.raises(ProcessBroken):

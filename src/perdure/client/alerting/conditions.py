@@ -93,7 +93,7 @@ async def _ended(asked: AlertQuestion, page: Sequence[Candidate], after: int) ->
     A row changes too if a person sets the priority of a broken process, for one: its last events tell that from a
     failure.
     """
-    rows = [one.row for one in page if after < one.row.changed_at <= asked.settled]
+    rows = [one.row for one in page if one.row.changed_at > after]
     ended = {row.id: row.changed_at for row in rows}
     last = {row.id: HistoryWanted(row.id, row.run, row.events, row.events) for row in rows if row.events}
     async for events in every_history(asked.store, [*last.values()]):
@@ -116,9 +116,8 @@ async def _broken(asked: AlertQuestion) -> list[AlertFact]:
     async for page in _processes(asked, (Status.BROKEN,)):
         ended = await _ended(asked, page, asked.since)
         for one in page:
-            if one.row.changed_at <= asked.settled:
-                fresh = ended.get(one.row.id, 0) > asked.since
-                groups.setdefault(str(one.row.kind), _Group()).add(one.row, fresh=fresh)
+            if (at := ended.get(one.row.id, 0)) <= asked.settled:
+                groups.setdefault(str(one.row.kind), _Group()).add(one.row, fresh=at > asked.since)
     return [
         group.fact(kind, f"{_many(group.count)} of {kind} {_is(group.count)} broken")
         for kind, group in groups.items()
@@ -155,7 +154,7 @@ async def _failures(asked: AlertQuestion) -> list[AlertFact]:
     async for page in _processes(asked, FAILED):
         ended = await _ended(asked, page, first)
         for one in page:
-            if (at := ended.get(one.row.id, 0)) > first and one.cause is not None:
+            if first < (at := ended.get(one.row.id, 0)) <= asked.settled and one.cause is not None:
                 groups.setdefault(one.cause.fingerprint, _Group()).add(one.row, fresh=at > asked.since)
                 step = f" in step {one.cause.step}" if one.cause.step else ""
                 told[one.cause.fingerprint] = f"{one.row.kind} by {one.cause.type}{step}"
