@@ -237,10 +237,7 @@ class Worker:
         await self.scheduler.agent.close()
 
     async def retire(self) -> None:
-        """Retire this incarnation: every row that it still owned is free at once, or later if the store is away.
-
-        Then all alerts are told.
-        """
+        """Retire this incarnation: its rows are free at once, or later if the store is away. Then tell all alerts."""
         with suppress(PerdureError):  # then no heartbeat follows, and the leases lapse
             await self.store.retire(self.incarnation.id, None, died=False)
         await self.parts.alerts.close(max(0.0, self._stops_by - self.machine.monotonic()), self._hurry)
