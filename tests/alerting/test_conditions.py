@@ -251,6 +251,21 @@ async def test_a_healer_that_is_silent_is_told_as_a_whole_and_a_sweep_by_its_nam
     )
 
 
+async def test_time_in_which_nobody_looked_is_no_silence_of_the_sweeps(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, store = await watching()
+    await client.alerts.add(AlertRule("healer", "sweep-silent"))
+    await looked(client, store, 1)
+    store.ahead += 600
+    await looked(client, store, 1)
+    assert told(caplog) == [], "the database was away, or no worker was there"
+    store.ahead += 30
+    await looked(client, store)
+    [silent] = told(caplog)
+    assert silent.startswith("alert healer: no sweep has passed for ")
+
+
 async def test_a_kind_that_is_held_as_an_outage_is_told_and_so_is_its_end(
     watching: Watching, caplog: pytest.LogCaptureFixture
 ) -> None:

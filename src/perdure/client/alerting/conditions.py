@@ -203,12 +203,16 @@ def _of_operation(row: Process, outcome: OperationStatus) -> AlertFact:
 
 
 async def _sweep_silent(asked: AlertQuestion) -> list[AlertFact]:
-    """Sweeps of which workers have told that they do not pass; and all of them, if none has passed for so long."""
+    """Sweeps of which workers have told that they do not pass; and all of them, if none has passed for so long.
+
+    Nobody has looked either where the database was away or no worker was there: that is no silence of the sweeps, which
+    pass before the next look.
+    """
     passes = {name: note.read(Passes) for note in await asked.store.records(Note) if (name := sweep_of(note))}
     silent = [name for name, one in passes.items() if one.alarmed_at > one.at]
     facts = [AlertFact(name, 1, f"the sweep {name} does not pass: what it would find stays stuck") for name in silent]
     last = max([asked.added_at, *(one.at for one in passes.values())])
-    if asked.now - last > asked.plan.lasting:
+    if asked.now - last > asked.plan.lasting and asked.settled - asked.since <= asked.plan.lasting + asked.plan.every:
         text = f"no sweep has passed for {_span(asked.now - last)}: nothing that is stuck is found"
         facts.append(AlertFact("all sweeps", 1, text))
     return facts
