@@ -112,6 +112,33 @@ async def test_a_person_asks_a_leader_to_stop_and_its_program_lets_others_go_fir
     assert lines[1] == "leader import, term 1, stops: ana has released it: a new version"
 
 
+async def test_a_leader_that_was_released_before_it_heard_that_it_leads_does_not_begin(opened: Open) -> None:
+    engine, store = await opened()
+    other, _ = await opened()
+
+    async def after(name: str, argument: object) -> None:
+        if (await other.leaders.state("import")).leads:
+            store.after = _nothing
+            assert (await other.leaders.release("import", who="ana", why="a new version")).released
+            raise StoreUnavailable("the answer was lost")
+
+    store.after = after
+    with pytest.raises(LeadershipLost, match="ana has released it: a new version"):
+        async with engine.leader("import", lease=CALM):
+            raise AssertionError
+    await until(lambda: not engine.leaders._asking)
+    assert not (await engine.leaders.state("import")).leads, "it is given back at once"
+    with pytest.raises(TimeoutError):
+        async with engine.leader("import", lease=LIMIT, timeout=0.2):
+            raise AssertionError
+    async with other.leader("import", timeout=LIMIT) as lead:
+        assert lead.term == 2
+
+
+async def _nothing(name: str, argument: object) -> None:
+    """Nothing goes wrong any more."""
+
+
 async def test_a_leader_whose_lease_another_has_taken_stops_when_it_next_renews(opened: Open) -> None:
     engine, _ = await opened()
 

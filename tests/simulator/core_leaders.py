@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import ClassVar
 
 from perdure import Engine, Retry, step, workflow
+from perdure.client.leaders import LeaderView
 from perdure.errors import IllegalMove
 from perdure.testing.simulator import Cluster
+from perdure.testing.simulator.choice import Choices
+from perdure.testing.simulator.swarm import Swarm
 from perdure.testing.simulator.violation import Violation
 from tests.simulator.misfortune import result_of
 
@@ -22,11 +26,12 @@ class Crown:
     cluster: ClassVar[Cluster]
     term: ClassVar[int] = 0
     led: ClassVar[int] = 0
+    released: ClassVar[dict[int, float]] = {}
 
     @classmethod
     def opens(cls, cluster: Cluster) -> None:
         """A new history."""
-        cls.cluster, cls.term, cls.led = cluster, 0, 0
+        cls.cluster, cls.term, cls.led, cls.released = cluster, 0, 0, {}
 
     @classmethod
     def engine(cls) -> Engine:
@@ -43,6 +48,10 @@ class Crown:
         cls.cluster.probe("a piece of work of a leader")
         if term < cls.term and cls.cluster.wall.steady:
             text = f"the leader of term {term} works although the one of term {cls.term} has begun"
+            cls.cluster.loop.fail(Violation("terms_follow", text))
+        seconds = cls.cluster.loop.now - cls.released.get(term, cls.cluster.loop.now)
+        if seconds > LEASE and cls.cluster.wall.steady:
+            text = f"the leader of term {term} works {seconds:.1f} s after a person has released it"
             cls.cluster.loop.fail(Violation("terms_follow", text))
         cls.term = max(cls.term, term)
 
@@ -68,11 +77,11 @@ async def reigns(cluster: Cluster) -> None:
     times, count = cluster.pick((3, 1, 12)), cluster.pick((4, 8))
     handles = [await cluster.client.start(reigning, number, times) for number in range(count)]
     for _ in range(cluster.pick((0, 1, 3))):
-        await asyncio.sleep(cluster.pick((1, 4)))
-        view = await cluster.client.leaders.state("crown")
+        view = await _seen(cluster, cluster.pick((1, 4, 0)))
         if view.leads:
             try:
-                await cluster.client.leaders.release("crown", who="anna", why="a new version")
+                view = await cluster.client.leaders.release("crown", who="anna", why="a new version")
+                Crown.released[view.term] = cluster.loop.now
             except IllegalMove:  # it has ended meanwhile
                 cluster.probe("a leader that has ended before it is released")
     cluster.heal()
@@ -85,3 +94,24 @@ async def reigns(cluster: Cluster) -> None:
         cluster.require("everything_ends", False, f"nobody leads, {BACK_SECONDS:g} s after the storm")
     view = await cluster.client.leaders.state("crown")
     cluster.require("terms_follow", view.term >= Crown.term, "a term was given twice")
+
+
+async def _seen(cluster: Cluster, seconds: int) -> LeaderView:
+    """What a person sees who looks after so many seconds, or who waits (0) for the next leader."""
+    await asyncio.sleep(seconds)
+    view = before = await cluster.client.leaders.state("crown")
+    for _ in range(0 if seconds else 200):
+        if view.term != before.term:
+            break
+        await asyncio.sleep(0.05)
+        view = await cluster.client.leaders.state("crown")
+    return view
+
+
+def weather(choices: Choices) -> Swarm:
+    """In half of the histories it is often the lease whose answer is lost."""
+    drawn = Swarm.drawn(choices)
+    return replace(drawn, door=choices.pick((drawn.door, ("records", "failed after", 0.3)), "weather"))
+
+
+reigns.weather = weather  # type: ignore[attr-defined]

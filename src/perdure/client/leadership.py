@@ -202,6 +202,10 @@ class Leadership:
         sent = self._machine.monotonic()
         now, row = await store.now(), await self._leaders.row(self.name)
         if row.candidate == self._id:  # it was written, and the answer was lost
+            if row.released:
+                self._took(row, sent, now)
+                self._stop_as_asked()
+                return 0.0
             taken: Leader | None = rules.renewed(row, now, self._lease)
         elif (wait := self._leaders.stands_back(row, now, self._lease)) > 0:
             return wait
@@ -223,6 +227,9 @@ class Leadership:
             return 0.0
         now = await self._leaders.store.now()
         for _ in range(limits.COMMAND_TRIES):
+            if self._row.released:
+                self._stop_as_asked()
+                return 0.0
             longer = rules.renewed(self._row, now, self._lease)
             row = await self._leaders.written(longer)
             if row == longer:
@@ -233,11 +240,12 @@ class Leadership:
                 self.lose(f"{row.program or 'another program'} leads in term {row.term}")
                 return 0.0
             self._row = row
-            if row.released:
-                self._leaders.called_off[self.name] = row.term
-                self.lose(f"{row.who or 'a person'} has released it" + (f": {row.why}" if row.why else ""))
-                return 0.0
         return 0.0
+
+    def _stop_as_asked(self) -> None:
+        """A person has released our lease: lead no more, and let other programs go first."""
+        self._leaders.called_off[self.name] = self._row.term
+        self.lose(f"{self._row.who or 'a person'} has released it" + (f": {self._row.why}" if self._row.why else ""))
 
     def _took(self, row: Leader, sent: float, now: int) -> None:
         """The lease is ours, reckoned from before the request was sent."""
