@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from prometheus_client import CollectorRegistry
 
-from perdure import Breaker, Engine, limits, step, workflow
+from perdure import Alert, Breaker, Engine, limits, step, workflow
+from perdure.errors import StoreUnavailable
 from perdure.kernel.breaker import CLOSED, HALF_OPEN, OPEN, Circuit
 from perdure.monitoring.monitor import _states
 from perdure.monitoring.series import OTHER
-from tests.breakers.bank import ALL, EAGER, calls, circuit_when, paying, trouble
+from tests.breakers.bank import ALL, EAGER, MANY, calls, circuit_of, circuit_when, paying, paying_quickly, trouble
 from tests.runtime.conftest import LIMIT, Open, until
 
 
@@ -85,3 +88,26 @@ def test_the_gauge_has_a_bounded_number_of_names_and_those_that_are_open_come_fi
     states = {"a": CLOSED, "b": HALF_OPEN, "c": OPEN, "d": "of a newer release", "e": HALF_OPEN}
     found = {labels: value for _, labels, value in _states([Circuit(name, state=one) for name, one in states.items()])}
     assert found == {("c",): 2, ("b",): 1, (OTHER,): 1}
+
+
+async def test_an_opening_whose_answer_was_lost_is_told_of_once_when_it_is_found_written(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BREAKER_LOOK_SECONDS", 0.01)
+    told: list[Alert] = []
+    engine, store = await opened(work=True, workflows=ALL, on_alert=told.append)
+    lost: list[str] = []
+
+    async def after(name: str, argument: Any) -> None:
+        if argument is Circuit and not lost and not (await circuit_of(reader)).closed:
+            lost.append(name)
+            raise StoreUnavailable("the answer was lost")
+
+    reader, _ = await opened()
+    store.after = after
+    handles = await engine.start_many(paying_quickly, [(number,) for number in range(MANY)])
+    await until(lambda: told)
+    trouble.clear()
+    assert [await handle.result(LIMIT) for handle in handles] == list(range(MANY))
+    await circuit_when(engine, lambda circuit: circuit.closed)
+    assert lost and [alert.kind for alert in told] == ["breaker"] and "attempts have failed" in told[0].text

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from perdure import Alert
+from perdure import Alert, Engine
+from perdure.errors import StoreUnavailable
+from perdure.kernel.audit import Audit
 from perdure.kernel.names import id_text
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.sweeps import record_unsound
 from perdure.store.base import Search
+from perdure.testing.faults import FaultyStore
 from tests.checks import plants, shop
 from tests.restored.backups import dropped_and_restored, restored
 from tests.runtime.conftest import LIMIT, Open, opened, until, until_row
@@ -22,15 +27,29 @@ __all__ = ["opened"]
 QUICK = WorkerOptions(lease_seconds=3.0, beat_seconds=0.3)
 
 
+def losing(engine: Engine, store: FaultyStore, line: str, lost: list[str]) -> Callable[[str, Any], Awaitable[None]]:
+    """Loses the answer by which a worker hears that it was the one that noted the restored database."""
+
+    async def after(name: str, argument: Any) -> None:
+        if argument is Audit and not lost and engine.worker is not None:
+            [row] = await store.store.records(Audit)
+            if line != row.line == row.line_now and row.worker == id_text(engine.worker.incarnation.id):
+                lost.append(name)
+                raise StoreUnavailable("the answer was lost")
+
+    return after
+
+
+@pytest.mark.parametrize("answers", ["answers", "a lost answer"])
 async def test_after_a_backup_is_put_back_everything_is_examined_at_once_and_the_operator_told_once(
-    opened: Open, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Open, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str
 ) -> None:
     monkeypatch.setattr(record_unsound, "SECONDS", 0.05)
     monkeypatch.setattr(record_unsound, "LONGEST_WAIT_SECONDS", 0.05)
     told: list[Alert] = []
     settings = {"work": True, "workflows": [shop], "options": QUICK, "on_alert": told.append}
-    here, _ = await opened(**settings)
-    there, _ = await opened(**settings)
+    here, here_store = await opened(**settings)
+    there, there_store = await opened(**settings)
     order = await here.start(shop.order, "A-1")
     await until_row(here, order.id, lambda row: row.awaiting and row.events)
     backup = restored if store_url.startswith("sqlite") else dropped_and_restored
@@ -39,6 +58,11 @@ async def test_after_a_backup_is_put_back_everything_is_examined_at_once_and_the
     before = [engine.metrics().get("beat_count", 0) for engine in (here, there)]
     await until(lambda: all(e.metrics()["beat_count"] > n + 1 for e, n in zip((here, there), before, strict=True)))
     assert not [alert for alert in told if alert.kind == "restored"]
+    lost: list[str] = []
+    if answers == "a lost answer":
+        [audit] = await here.store.records(Audit)
+        here_store.after = losing(here, here_store, audit.line, lost)
+        there_store.after = losing(there, there_store, audit.line, lost)
     await asyncio.to_thread(restore)
 
     await until(lambda: [alert for alert in told if alert.kind == "restored"])
@@ -49,4 +73,5 @@ async def test_after_a_backup_is_put_back_everything_is_examined_at_once_and_the
     await asyncio.sleep(0)
     alerts = [alert for alert in told if alert.kind == "restored"]
     assert len(alerts) == 1 and id_text(row.id) in alerts[0].text
+    assert lost == (["records"] if answers == "a lost answer" else [])
     assert len(await here.checks.runs()) == 1, "of two workers that have seen it one has started the run"

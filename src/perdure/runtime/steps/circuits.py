@@ -57,6 +57,7 @@ class Circuits:
         self._settings = parts.breakers
         self._runner = runner
         self._known: dict[str, Circuit] = {}
+        self._unanswered: dict[str, tuple[Circuit, Circuit]] = {}  # the circuit as it was, and what was written over it
         self._fresh_until = 0.0
         self._asking: list[AttemptRun] = []
         self._news: dict[str, tuple[Breaker, list[News]]] = {}
@@ -211,25 +212,28 @@ class Circuits:
         for _ in range(limits.COMMAND_TRIES):
             left = [one for one in asking if not (one.over or one in granted)]
             changes, probes = self._decided(left, news)
-            was = {change.name: self._of(change.name) for change in changes}
             if changes:
                 # If we die here a probe may be under way that no worker makes: it is given up after a while.
                 await self._read(changes)
             written = {change.name for change in changes if self._known.get(change.name) == change}
             for name in written:
                 news.pop(name, None)
-                self._tell(was[name], self._known[name])
             granted |= {one: opened for one, opened in probes.items() if self._breaker(one).name in written}
             if len(written) == len(changes):
                 break
         return granted
 
     async def _read(self, changes: list[Circuit]) -> None:
-        """Write these, read all."""
+        """Write these, read all, and tell of what is found written: now, or before, when the answer was lost."""
         sent = self._time.monotonic()
+        self._unanswered |= {change.name: (self._of(change.name), change) for change in changes}
         rows = await self._store.records(Circuit, changes)
         self._known = {row.name: row for row in rows}
         self._fresh_until = sent + limits.BREAKER_LOOK_SECONDS
+        unanswered, self._unanswered = self._unanswered, {}
+        for was, change in unanswered.values():
+            if self._of(change.name) == change:
+                self._tell(was, change)
 
     def _decided(
         self, asking: list[AttemptRun], news: dict[str, tuple[Breaker, list[News]]]

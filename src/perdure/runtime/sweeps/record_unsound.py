@@ -28,10 +28,15 @@ LONGEST_WAIT_SECONDS = 10.0
 
 
 class Position:
-    """When this worker looks again whether a page is due: in ``wait`` seconds."""
+    """When this worker looks again whether a page is due: in ``wait`` seconds.
+
+    ``unanswered`` is the row by which it has noted that the database was restored, with the id of the check run, until
+    it knows whether that was written.
+    """
 
     def __init__(self) -> None:
         self.wait = LONGEST_WAIT_SECONDS
+        self.unanswered: tuple[Audit, str] | None = None
 
 
 async def sweep(context: SweepContext, place: Position) -> int:
@@ -40,7 +45,9 @@ async def sweep(context: SweepContext, place: Position) -> int:
     [row] = await context.store.records(Audit)
     now = context.time.now()
     if row.line != row.line_now:
-        row = await _restored(context, row)
+        row = await _restored(context, place, row)
+    elif place.unanswered is not None:  # the answer was lost
+        _tell(context, place, place.unanswered, row)
     if not context.check_rate:
         return 0
     if not row.is_due(now):
@@ -92,18 +99,26 @@ async def _page(context: SweepContext, row: Audit, started: float) -> tuple[Audi
     return after, len(new)
 
 
-async def _restored(context: SweepContext, row: Audit) -> Audit:
+async def _restored(context: SweepContext, place: Position, row: Audit) -> Audit:
     """Have everything examined at once, and tell the operator, once; the row as it is then."""
     run = await context.engine.checks.start(
         who="perdure", why="the database goes on from another state", key=f"restored {row.line_now}"
     )
     mine = id_text(context.incarnation.id)  # so that of two workers one finds its own row written
     known = replace(row, version=row.version + 1, worker=mine, line=row.line_now)
+    place.unanswered = unanswered = known, run.id
     [after] = await context.store.records(Audit, [known])
-    if after == known:
-        # If we die here nobody is told, but for what the run finds, and by what holds the processes that were set back.
-        context.alerts.restored(row.line_now, run.id)
+    # If we die here nobody is told, but for what the run finds, and by what holds the processes that were set back.
+    _tell(context, place, unanswered, after)
     return after
+
+
+def _tell(context: SweepContext, place: Position, unanswered: tuple[Audit, str], row: Audit) -> None:
+    """Tell the operator, unless another worker does. A row that has been written over since then may have been ours."""
+    known, run = unanswered
+    place.unanswered = None
+    if row == known or row.version > known.version:
+        context.alerts.restored(known.line, run)
 
 
 def _until(row: Audit, now: int) -> float:
