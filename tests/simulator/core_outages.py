@@ -166,14 +166,18 @@ async def _held_no_longer(cluster: Cluster, laws: OutageLaws) -> None:
 
 
 def weather(choices: Choices) -> Swarm:
-    """Two histories of three are calm enough for all laws, with workers that are killed in every second of these."""
+    """Two histories of three are calm enough for all laws, with workers that are killed in every second of these.
+
+    In every third history it is often the answer to what was written of an outage that is lost.
+    """
     drawn = Swarm.drawn(choices)
     rule = {**RULE, "canaries": choices.pick((1, 2), "weather")}
     drawn = replace(drawn, options=replace(drawn.options, outages=dict.fromkeys(KINDS, rule)))
     calm = replace(
         drawn, latencies=SCALES[0], faults={}, blows={}, cut=0.0, door=DOORS[0], conflict=0.0, refusals=0.0, skew=0.0
     )
-    return choices.pick((calm, replace(calm, blows={"kill": 0.05}), drawn), "weather")
+    chosen = choices.pick((calm, replace(calm, blows={"kill": 0.05}), drawn), "weather")
+    return replace(chosen, door=choices.pick((chosen.door, chosen.door, ("records", "failed after", 0.3)), "door"))
 
 
 holidays.weather = weather  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
 """The laws of an outage, held against what the store says of a kind after each transaction, and who takes what of it.
 
-* ``outage_begins``: once enough have failed alike, the kind is held.
+* ``outage_begins``: once enough have failed alike, the kind is held, and not before.
 * ``one_outage``: while it is held no other outage of it begins, and people are told of each at most once.
 * ``outage_holds``: while it is held none of it is taken, but as many canaries as were granted.
-* ``outage_ends``: it ends by a canary only if what it needs is back, and then it does end.
+* ``outage_ends``: it ends by a canary only if what it needs is back and enough were taken, and then it does end.
 * ``few_at_first``: after its end each worker takes only a few, and ever more.
 
 A worker learns of a change when it looks: until then, and while something has struck it, it does not know better.
@@ -43,7 +43,8 @@ class OutageLaws:
         self._version = 0
         self._begun = 0
         self._changed = self._window = self._over = -1000.0
-        self._granted = self._left = self._canaries = 0
+        self._granted = self._left = self._canaries = self._tried = 0
+        self._count = self._counted = 0
         self._let_go: Counter[int] = Counter()
         self._failed: list[float] = []
         self._blows = 0
@@ -96,13 +97,24 @@ class OutageLaws:
             self.broken("one_outage", f"{self.kind} is held, and another outage begins: {after.reason}")
         if not was.held and state.held:
             self._begun += not by_hand
+            self._begins(by_hand=by_hand)
         self._grant(before, after, at)
         if was.held and not state.held:
             self._over, self._failed = self.cluster.loop.now, []
             self._let_go.clear()
             away = self._away()
+            if not by_hand and self._tried < self._rule.probes:
+                self.broken("outage_ends", f"{self._rule.probes} canaries end it, and {self._tried} were taken")
             if not by_hand and away is not None and away < self._window:
                 self.broken("outage_ends", f"a canary has ended it ({after.reason}), and what it needs is away")
+
+    def _begins(self, *, by_hand: bool) -> None:
+        """An outage has begun: each process that has failed counts for one outage."""
+        self._tried = 0
+        if not by_hand:
+            self._counted += self._rule.failures
+            if self._count < self._counted:
+                self.broken("outage_begins", f"it begins with {self._count} failures, of which {self._counted} counted")
 
     def _grant(self, before: Circuit, after: Circuit, at: int) -> None:
         """How many canaries may be taken: not more than the rule says, until these are given up."""
@@ -120,6 +132,7 @@ class OutageLaws:
 
     def _noted(self, process: Process, event: Event) -> None:
         """Count those that fail while the kind is not held, and nothing strikes a worker that would tell of it."""
+        self._count += process.kind == self.kind and event.type in (EventType.FAILED, EventType.BROKEN)
         if process.kind != self.kind or event.type is not EventType.FAILED or self.state.held:
             return
         if self._struck():
@@ -134,6 +147,7 @@ class OutageLaws:
 
     def _took(self, life: Life, process: Process) -> None:
         """A worker takes one of the kind: it may, as far as it can know. One in quarantine heeds no outage."""
+        self._tried += process.kind == self.kind and self.state.held
         time = self.cluster.loop.now
         known = time - LOOKED_SECONDS
         alone = any(node.alone for node in self.cluster.nodes if node.life is life)

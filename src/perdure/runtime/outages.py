@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -31,6 +32,16 @@ from perdure.store.base import Search
 Hosted = tuple[tuple[str, str], ...]
 
 
+class NoteChange(NamedTuple):
+    """A change of a note, with the state before it, what it says, and the canary that it grants."""
+
+    was: OutageState
+    change: Note
+    failures: Mapping[str, FailedAlike]
+    probed: Sequence[Probed]
+    granted: int | None
+
+
 class OutageWatch:
     """The kinds that this worker holds back; it hears of the end of each process that it had."""
 
@@ -45,6 +56,7 @@ class OutageWatch:
         self._held: set[str] = set()
         self._failures: dict[str, dict[str, FailedAlike]] = {}
         self._probed: dict[str, list[Probed]] = {}
+        self._tried: dict[str, NoteChange] = {}  # what was to be written, until it is known whether it was
         self._granted: dict[str, int] = {}  # canaries that may be claimed, each with ``opened`` of its circuit
         self._again: dict[str, bytes] = {}  # of a granted canary: the process that is due again, and goes on as it
         self._canaries: dict[bytes, Canary] = {}
@@ -154,38 +166,42 @@ class OutageWatch:
 
     async def look(self) -> None:
         """Tell the store what has happened here, and see which kinds are held."""
+        await self._look_at_parted()
+        notes = {note.name: note for note in await self._store.records(Note)}
+        now = await self._store.now()
+        self._settle(notes, answered=False)
         failures, self._failures = self._failures, {}
         probed, self._probed = self._probed, {}
-        try:
-            await self._look_at_parted(probed)
-            notes = {note.name: note for note in await self._store.records(Note)}
-            now = await self._store.now()
-            changes, granted = self._decided(notes, failures, probed, now)
-            # What has changed nothing counts no longer: only a refused change is decided again.
-            failures = {kind: counts for kind, counts in failures.items() if kind in changes}
-            probed = {kind: canaries for kind, canaries in probed.items() if kind in changes}
-            if changes:
-                # If we die here a canary may be granted that nobody lets through: it is given up after a while.
-                rows = {row.name: row for row in await self._store.records(Note, list(changes.values()))}
-                for kind, change in changes.items():
-                    if rows.get(change.name) == change:
-                        self._told(kind, notes.get(change.name, Note(change.name)).read(OutageState), change)
-                        failures.pop(kind, None)
-                        probed.pop(kind, None)
-                        if kind in granted:
-                            self._granted[kind] = granted[kind]
-                notes = rows
-            self.seen(notes, now)
-        finally:
-            for kind, counts in failures.items():
+        # What changes nothing counts no longer: only a change that is not written is decided again.
+        self._tried = self._decided(notes, failures, probed, now)
+        if self._tried:
+            # If we die here a canary may be granted that nobody lets through: it is given up after a while.
+            changes = [tried.change for tried in self._tried.values()]
+            notes = {note.name: note for note in await self._store.records(Note, changes)}
+            self._settle(notes, answered=True)
+        self.seen(notes, now)
+
+    def _settle(self, notes: Mapping[str, Note], *, answered: bool) -> None:
+        """See which changes were written; what they said is told again if they were refused.
+
+        If the answer was lost, and the note was written over since then, nobody knows: it is not told again, as nothing
+        may count twice.
+        """
+        settled, self._tried = self._tried, {}
+        for kind, tried in settled.items():
+            note = notes.get(tried.change.name, Note(tried.change.name))
+            if note == tried.change:
+                self._told(kind, tried.was, note)
+                if tried.granted is not None:
+                    self._granted[kind] = tried.granted
+            elif answered or note.version < tried.change.version:
                 later = self._failures.setdefault(kind, {})
-                for fingerprint, failed in counts.items():
+                for fingerprint, failed in tried.failures.items():
                     more = later[fingerprint].number if fingerprint in later else 0
                     later[fingerprint] = FailedAlike(failed.number + more, failed.error)
-            for kind, canaries in probed.items():
-                self._probed.setdefault(kind, []).extend(canaries)
+                self._probed.setdefault(kind, []).extend(tried.probed)
 
-    async def _look_at_parted(self, probed: dict[str, list[Probed]]) -> None:
+    async def _look_at_parted(self) -> None:
         """See what has become of the canaries that were let go here.
 
         One that tells nothing is let through once more if it is due; if it has ended or is held, another one is.
@@ -199,7 +215,7 @@ class OutageWatch:
             if canary is None:
                 continue
             if row is not None and (told := canary.told(row, now)) is not None:
-                probed.setdefault(canary.kind, []).append(told)
+                self._probed.setdefault(canary.kind, []).append(told)
                 del self._parted[id]
             elif (row is None or canary.void(row, now)) and canary.kind not in self._granted:
                 # If the outage is not where it was, or the time of this canary is over, ``seen`` takes the grant back.
@@ -214,22 +230,24 @@ class OutageWatch:
         failures: Mapping[str, Mapping[str, FailedAlike]],
         probed: Mapping[str, Sequence[Probed]],
         now: int,
-    ) -> tuple[dict[str, Note], dict[str, int]]:
-        """The notes that change, by kind, and the canaries that these grant."""
-        changes, granted = {}, {}
+    ) -> dict[str, NoteChange]:
+        """The notes that change, by kind."""
+        changes: dict[str, NoteChange] = {}
         hosted = {kind for kind, _ in self._registry.hosted}
         for kind, rule in self.rules.items():
             note = notes.get(PREFIX + kind, Note(PREFIX + kind))
             state = note.read(OutageState)
-            after = rule.failed(state, failures.get(kind, {}), now)
-            for canary in probed.get(kind, ()):
+            failed, canaries, granted = failures.get(kind, {}), probed.get(kind, ()), None
+            after = rule.failed(state, failed, now)
+            for canary in canaries:
                 after = rule.probed(after, canary, now)
             if kind in hosted and kind not in self._granted and (probing := rule.probing(after, now)) is not None:
-                after, granted[kind] = probing, probing.circuit.opened
+                after, granted = probing, probing.circuit.opened
             if after != state:
                 circuit = replace(after.circuit, worker=self._incarnation.id.hex())
-                changes[kind] = note.next(replace(after, circuit=circuit), now)
-        return changes, granted
+                change = note.next(replace(after, circuit=circuit), now)
+                changes[kind] = NoteChange(state, change, failed, canaries, granted)
+        return changes
 
     def seen(self, notes: Mapping[str, Note], now: int) -> None:
         """Hold back the kinds that these notes say are held, or let go; claim others again."""
