@@ -127,6 +127,26 @@ async def test_rule_22_a_command_that_dies_in_the_middle_leaves_a_process_that_g
     assert len(revived) == 1
 
 
+async def test_rule_22_a_command_that_is_cancelled_while_it_seizes_gives_the_process_back_at_once(opened: Open) -> None:
+    worker, _ = await opened(work=True, workflows=FLOWS)
+    client, store = await opened()
+    gates["first"] = asyncio.Event()
+    handle = client.handle_of(await client.row((await worker.start(errand)).id))
+    await until(lambda: done)
+    slow = store.after = Gate("claim")
+    command = asyncio.create_task(handle._seized(lambda *_: pytest.fail("too far")))
+    await slow.reached.wait()
+    command.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await command
+    slow.open.set()
+    await until(lambda: done.count("first") == 2)
+    gates["first"].set()
+    await handle.signal("go", "on")
+    assert await handle.result(LIMIT) == "first 2, on, last 1"
+    assert EventType.REVIVED not in {event.type for event in await handle.history()}, "it waited for no lease"
+
+
 @workflow
 async def lingers() -> str:
     try:

@@ -15,7 +15,7 @@ from perdure.errors import BadRecord, IllegalMove, PerdureError
 from perdure.futures import asked
 from perdure.kernel import command, transition
 from perdure.kernel.child import beforehand, portions, told_first, without_orders
-from perdure.kernel.claim import Claim
+from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer
 from perdure.kernel.event import Event
 from perdure.kernel.manual_result import NothingOpen
@@ -72,9 +72,14 @@ class Orders(Reference):
         False if there was no owner: such a process waits for its time, and may not even have begun.
         """
         lease = microseconds(limits.SEIZED_SECONDS)
-        answer = await self._parts.store.claim(
-            Claim(self._parts.machine.new_id(), (), 1, lease, only=self.id_bytes, seize=True)
-        )
+        claim = Claim(self._parts.machine.new_id(), (), 1, lease, only=self.id_bytes, seize=True)
+        # A caller may be cancelled, as by the timeout of a web handler: what it has seized does not wait for the lease.
+        seizing = asyncio.ensure_future(self._parts.store.claim(claim))
+        try:
+            answer = await asyncio.shield(seizing)
+        except asyncio.CancelledError:
+            seizing.add_done_callback(self._let_go)
+            raise
         # If we die here the owner of the process is no worker: a sweep frees it, or its lease lapses, and it goes on
         # where it was. The command was not carried out, and its caller has had no answer.
         if not answer.claimed:
@@ -86,6 +91,15 @@ class Orders(Reference):
         except PerdureError:
             await self._written(transition.released(row, due_at=answer.now))
             raise
+
+    def _let_go(self, seizing: asyncio.Future[ClaimAnswer]) -> None:
+        """Give back what was seized for a caller that was cancelled meanwhile: the command is not carried out."""
+        if seizing.cancelled() or seizing.exception() is not None:
+            return
+        answer = seizing.result()
+        for claimed in answer.claimed:
+            self._parts.local.taken(self.id_bytes, claimed.process.token)
+            self._parts.doors.commit(transition.released(claimed.process, due_at=answer.now), lambda _: None)
 
     async def _carried_out(self, row: Process, history: Sequence[Event], decide: Decide, now: int) -> bool:
         """Write what the kernel decides; false if the row has changed meanwhile.
