@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from perdure.authoring.workflow import workflow
+from perdure.authoring.workflow import Workflow, workflow
 from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed
@@ -17,8 +17,8 @@ from perdure.kernel.process import Status
 from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from perdure.testing.faults import FaultyStore, Gate
-from tests.runtime.conftest import LIMIT, Open
-from tests.runtime.kin import sound, statuses, until_statuses
+from tests.runtime.conftest import LIMIT, Open, until_row
+from tests.runtime.kin import crash, sound, statuses, until_statuses
 
 
 @workflow
@@ -162,3 +162,74 @@ async def test_the_children_of_a_large_family_that_is_over_its_deadline_are_told
     await until_statuses(engine, "rests", cancelled=12)
     assert max(len(commit.sends) for commit in committed(store)) <= 5
     await sound(engine)
+
+
+@workflow
+async def binds(n: int) -> int:
+    return await resting.child.options(on_parent_end="terminate")(n)
+
+
+async def test_the_children_of_a_large_family_that_ends_with_its_own_parent_are_told_in_portions(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
+    engine, store = await opened(work=True, workflows=[binds, resting, rests])
+    handle = await engine.start(binds, 12)
+    await until_statuses(engine, "rests", running=12)
+    store.calls.clear()
+    await handle.terminate(who="anna")
+    await until_statuses(engine, "rests", cancelled=12)
+    await until_statuses(engine, "resting", cancelled=1)
+    assert max(len(commit.sends) for commit in committed(store)) <= 5
+    await sound(engine)
+
+
+async def test_a_worker_that_dies_while_it_tells_a_large_family_leaves_that_to_the_next(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
+    first, store = await opened(work=True, workflows=[binds, resting, rests])
+    handle = await first.start(binds, 12)
+    await until_statuses(first, "rests", running=12)
+    [child] = await first.list(Search(kind="resting"))
+    await until_row(first, child.id, lambda row: row.owner is None)
+    store.after = killed = Gate("send")
+    await handle.terminate(who="anna")
+    await asyncio.wait_for(killed.reached.wait(), LIMIT)
+    row = await first.row(child.id)
+    assert (row.status, row.owner) == (Status.RUNNING, first.worker and first.worker.incarnation.id)
+    await crash(first, store)
+    second, _ = await opened(work=True, workflows=[binds, resting, rests])
+    await until_statuses(second, "rests", cancelled=12)
+    await until_statuses(second, "resting", cancelled=1)
+    killed.open.set()
+    await sound(second)
+
+
+def turned(*, back: bool) -> Workflow[[int], int]:
+    """A parent that asks for its children in another order if its code has changed."""
+
+    @workflow(name="turned")
+    async def made(n: int) -> int:
+        return sum(await asyncio.gather(*(rests.child(-one if back else one) for one in range(n))))
+
+    return made
+
+
+async def test_the_children_of_a_large_family_that_begins_again_by_itself_are_told_in_portions(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
+    code = turned(back=False)
+    first, _ = await opened(work=True, workflows=[code, rests])
+    handle = await first.start(code, 12)
+    await until_statuses(first, "rests", running=12)
+    await until_row(first, handle.id, lambda row: row.owner is None)
+    await first.close()
+    options = WorkerOptions(missing={"turned": {"restart": 1}})
+    second, store = await opened(work=True, workflows=[turned(back=True), rests], options=options)
+    await second.process(handle.id).signal("poke")
+    await until_statuses(second, "rests", cancelled=12, running=12)
+    assert (await second.row(handle.id)).run == 2
+    assert max(len(commit.sends) for commit in committed(store)) <= 5
+    await sound(second)

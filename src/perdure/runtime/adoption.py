@@ -57,9 +57,8 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     try:
         if _let_go(scheduler, instance, claimed):
             return
-        scheduler.replaying.add(instance)
         past = Replay(instance, claimed.events, claimed.messages)
-        for _ in _timed(scheduler, instance, past.run()):
+        for _ in _replayed(scheduler, instance, past.run()):
             yield
             if instance.gone:
                 return
@@ -68,8 +67,6 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         if not release.short(scheduler, instance, error):
             scheduler.unreadable.misfit(instance, claimed.events, error)
         return
-    finally:
-        scheduler.replaying.discard(instance)
     if claimed.was_owned_by is not None:
         _note_takeover(scheduler, instance, claimed.was_owned_by)
         past.lose(instance.events[-1])
@@ -98,10 +95,14 @@ def _let_go(scheduler: Scheduler, instance: Instance, claimed: Claimed) -> bool:
     return revival.goes_round(scheduler, instance, claimed.events)
 
 
-def _timed(scheduler: Scheduler, instance: Instance, portions: Iterator[None]) -> Iterator[None]:
+def _replayed(scheduler: Scheduler, instance: Instance, portions: Iterator[None]) -> Iterator[None]:
     """A replay, whose time is measured if it has a history; what else the loop does between its portions counts too."""
     began = scheduler.time.monotonic()
-    yield from portions
+    scheduler.replaying.add(instance)
+    try:
+        yield from portions
+    finally:
+        scheduler.replaying.discard(instance)
     if instance.process.events:
         scheduler.telemetry.took("replay", scheduler.time.monotonic() - began)
 

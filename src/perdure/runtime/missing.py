@@ -11,6 +11,7 @@ from perdure.kernel.event import Event
 from perdure.kernel.missing import begun_again
 from perdure.kernel.names import id_text
 from perdure.logs import logger
+from perdure.runtime import farewell
 
 if TYPE_CHECKING:
     from perdure.runtime.holder import Holder
@@ -31,7 +32,6 @@ def restarted(
     commit = None if rule is None else begun_again(process, history, error, rule, now=parts.time.now())
     if commit is None:
         return False
-    holder.drop(instance)
 
     def answered(answer: CommitAnswer | StoreError) -> None:
         # If we die here it begins again, or its lease lapses and the worker that takes it over decides as we did.
@@ -45,5 +45,5 @@ def restarted(
             holder.events.posted(commit)
             holder.events.due(parts.time.now())
 
-    parts.committer.commit(commit, answered)
+    farewell.let_go(holder, instance, commit, lambda commit: parts.committer.commit(commit, answered))
     return True

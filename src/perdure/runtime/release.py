@@ -48,7 +48,7 @@ from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Rescuer, Sender
 from perdure.kernel.worker import Hang
 from perdure.logs import logger
-from perdure.runtime import missing
+from perdure.runtime import farewell, missing
 from perdure.runtime.handover import Handover, took_what_is_unknown
 from perdure.runtime.quarantine import report
 
@@ -164,8 +164,7 @@ def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool
     commit = transition.terminated(
         claimed.process, Sender.read(order.sender), claimed.events, now=scheduler.parts.time.now()
     )
-    scheduler.drop(instance)
-    _end(scheduler, commit)
+    farewell.let_go(scheduler, instance, commit, partial(_end, scheduler))
     return True
 
 
