@@ -61,8 +61,9 @@ def never(row: Process) -> bool:
 class Decision(Struct, frozen=True):
     """``decide`` gives the commit; of each row ``reads`` says whether the history of its run is needed for that.
 
-    ``unrecorded`` is asked instead if the database refuses the commit: it appends no event. ``patient`` says that
-    NothingOpen may be wrong for some seconds, as long as a worker holds the process.
+    ``unrecorded`` is asked instead if the database refuses the commit: it appends no event, and gets all events that
+    there are, or none if the database refuses what it makes of these. ``patient`` says that NothingOpen may be wrong
+    for some seconds, as long as a worker holds the process.
     """
 
     decide: Decide
@@ -94,7 +95,7 @@ def end(by: End, sender: Sender) -> Decision:
     """End it by force. If nothing can be appended to its history, it ends without an event."""
 
     def unrecorded(row: Process, history: Sequence[Event], now: int) -> Commit:
-        return transition.unrecorded(by(row, sender, now=now))
+        return transition.unrecorded(by(row, sender, history, now=now))
 
     return Decision(lambda row, history, now: by(row, sender, history, now=now), always, unrecorded)
 

@@ -21,6 +21,10 @@ from perdure.kernel.event import Event
 from perdure.kernel.manual_result import NothingOpen
 from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
+from perdure.logs import logger
+from perdure.store.snapshot import whole_run
+
+log = logger("process")
 
 
 class Orders(Reference):
@@ -42,20 +46,32 @@ class Orders(Reference):
             except BadRecord:
                 if decision.unrecorded is None:
                     raise
-                return await self._decided(Decision(decision.unrecorded, never))
+                return await self._unrecorded(decision.unrecorded)
             await asyncio.sleep(limits.STEPS_TOLD_SECONDS / 20)
 
-    async def _decided(self, decision: Decision) -> None:
+    async def _unrecorded(self, decide: Decide) -> None:
+        """End a process without an event, since the database refuses one; its children are told all the same."""
+        try:
+            await self._decided(Decision(decide), whole=True)
+        except BadRecord as error:
+            text = "process %s is ended without regard to its history: its children, if it has any, are not told: %s"
+            log.warning(text, self.id, error)
+            await self._decided(Decision(lambda row, history, now: decide(row, (), now), never))
+
+    async def _decided(self, decision: Decision, *, whole: bool = False) -> None:
         """Read the row and its run, let the kernel decide, and write; if the row has changed meanwhile, seize it.
 
         A row without an owner is not seized: other commands have changed it, or its worker has just let it go. Then
-        this tries again after a short pause, by chance, so that commands that have met do not meet again.
+        this tries again after a short pause, by chance, so that commands that have met do not meet again. The
+        ``whole`` history is read if it may have more events than the row counts.
         """
         pause = limits.COMMAND_AGAIN_SECONDS
         for _ in range(limits.COMMAND_TRIES):
             row = await self._parts.row(self.id_bytes)
             history: Sequence[Event] = ()
-            if row.events and decision.reads(row):
+            if whole:
+                history = await whole_run(self._parts.store, row.id, row.run)
+            elif row.events and decision.reads(row):
                 history = await self._parts.store.history(row.id, row.run, limit=row.events)
             if await self._carried_out(row, history, decision.decide, await self._parts.store.now()):
                 return
@@ -114,6 +130,8 @@ class Orders(Reference):
         if row.status is Status.RUNNING:
             told = Sender("perdure", told_first(letters), "command")
             pause = command.held(row, told, now=now, idle_at=now + microseconds(limits.IDLE_CHECK_SECONDS))
+            if not commit.events:
+                pause = transition.unrecorded(pause)
             if not await self._written(pause):
                 return False
             commit = decide(pause.after, (*history, *pause.events), now)

@@ -79,15 +79,19 @@ async def snapshot(store: Store, row: Process) -> Snapshot | None:
     raise StoreUnavailable(f"process {id_text(row.id)} kept changing while it was read; try again")
 
 
+async def whole_run(store: Store, process: bytes, run: int) -> list[Event]:
+    """All events of a run, however many the row of the process counts."""
+    events: list[Event] = []
+    while page := await store.history(process, run, after=events[-1].number if events else 0, limit=limits.LIST_ROWS):
+        events += page
+    return events
+
+
 async def former_runs(store: Store, row: Process) -> dict[str, list[Event]]:
     """The events of the former runs that are kept, by the number of the run."""
     runs: dict[str, list[Event]] = {}
     for run in range(row.run - 1, 0, -1):
-        events: list[Event] = []
-        while page := await store.history(
-            row.id, run, after=events[-1].number if events else 0, limit=limits.LIST_ROWS
-        ):
-            events += page
+        events = await whole_run(store, row.id, run)
         if not events:
             break  # retention removes the oldest runs first
         runs[str(run)] = events
