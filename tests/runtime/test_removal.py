@@ -156,6 +156,27 @@ async def test_a_restart_that_was_quicker_keeps_the_process(opened: Open) -> Non
     assert await sound(engine, store, handle) is Status.RUNNING
 
 
+@pytest.mark.parametrize("former", [0, 3])
+async def test_one_that_ends_by_itself_while_it_is_removed_by_force_is_removed(opened: Open, former: int) -> None:
+    engine, store = await opened(work=True, workflows=FLOWS)
+    client, slow = await opened()
+    handle = await waiting(engine)
+    for _ in range(former):
+        await handle.restart()
+    await until_row(engine, handle.id, lambda row: row.awaiting == "signal go" and row.owner is None)
+    slow.before = gate = Gate("commit")
+    removal = asyncio.ensure_future(client.process(handle.id).remove(force=True))
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    await handle.signal("go", "on")
+    await handle.result(LIMIT)
+    gate.open.set()
+    await removal
+    for run in range(1, former + 2):
+        assert await store.history(handle.id_bytes, run) == []
+    with pytest.raises(ProcessNotFound):
+        await handle.status()
+
+
 async def test_a_released_key_begins_another_process_and_the_old_one_stays(opened: Open) -> None:
     engine, store = await opened(work=True, workflows=FLOWS)
     handle = await completed(engine, "A-1")

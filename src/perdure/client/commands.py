@@ -15,7 +15,7 @@ from perdure.client.adjust import Adjustments
 from perdure.client.decision import Decision, never
 from perdure.client.edits import Edits
 from perdure.clock import Duration
-from perdure.errors import ProcessNotFound
+from perdure.errors import IllegalMove, ProcessNotFound
 from perdure.kernel import command, removal
 from perdure.kernel.message import MessageType, SendVerdict
 from perdure.kernel.names import check_key
@@ -232,9 +232,8 @@ class Commands(Edits, Adjustments):
         row = await self._parts.row(self.id_bytes)
         with suppress(ProcessNotFound):  # another command was quicker, or the answer to our own got lost
             if force and row.run > 2 and not row.final:  # too much may hang on it for one transaction
-                await self._order(decision.terminate(sender))
+                row = await self._ended(sender)
                 # If we die here it has ended, and is removed when the command is given again.
-                row = await self._parts.row(self.id_bytes)
             if row.final:
                 await self._thin_out(row)
                 await self._order(Decision(lambda row, history, now: removal.removed(row, sender, now=now), never))
@@ -242,6 +241,17 @@ class Commands(Edits, Adjustments):
                 await self._order(decision.end(partial(removal.removed, force=force), sender))
         why = f" because: {sender.why}" if sender.why else ""
         log.warning("process %s was removed by %s%s", self.id, sender.who or "somebody", why)
+
+    async def _ended(self, sender: Sender) -> Process:
+        """End a process that is to be removed; it may just as well end by itself meanwhile. The answer is its row."""
+        try:
+            await self._order(decision.terminate(sender))
+        except IllegalMove:
+            row = await self._parts.row(self.id_bytes)
+            if row.final:
+                return row
+            raise
+        return await self._parts.row(self.id_bytes)
 
     async def _thin_out(self, row: Process) -> None:
         """Remove the former runs of a process that goes, in transactions of their own: there may be very many."""
