@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
+from perdure.errors import ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
@@ -102,11 +104,8 @@ async def test_a_step_with_a_transaction_begins_after_all_and_its_effect_is_ther
     assert asked == [1, 1]
 
 
-@pytest.mark.parametrize("waiting", [0, 1])
-async def test_a_late_hard_step_whose_lease_stays_over_has_its_process_let_go_at_once_and_leaves_its_cell_to_others(
-    opened: Open, waiting: int
-) -> None:
-    engine, _ = await opened(work=True, workflows=[hard.packs], options=WorkerOptions(cells=1))
+async def late_once(engine: Engine) -> list[bytes]:
+    """Let the lease of the next process whose step asks for it be over, and stay over; these are the ids of such."""
     assert engine.worker is not None
     await engine.worker.heartbeat.guard.stop()
     scheduler, late_for = engine.worker.scheduler, engine.worker.scheduler.agent.late_for
@@ -119,6 +118,66 @@ async def test_a_late_hard_step_whose_lease_stays_over_has_its_process_let_go_at
         return late_for(attempt_run)
 
     scheduler.agent.late_for = late  # type: ignore[method-assign]
+    return refused
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+async def test_a_late_hard_step_whose_lease_stays_over_has_its_process_let_go_at_once_and_leaves_its_cell_to_others(
+    opened: Open, waiting: int
+) -> None:
+    engine, _ = await opened(work=True, workflows=[hard.packs], options=WorkerOptions(cells=1))
+    await late_once(engine)
     handles = [await engine.start(hard.packs) for _ in range(1 + waiting)]
     assert [await one.result(LIMIT) for one in handles] == [hard.Parcel("ANVIL+FLUTE", 9301)] * len(handles)
     assert (engine.metrics()["leases_lost"], engine.metrics()["cells_killed"]) == (1, 0)
+
+
+async def test_a_late_step_in_a_thread_whose_lease_stays_over_is_no_call_that_hangs(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STEP_LEFT_BEHIND_THREADS", 1)
+    engine, _ = await opened(work=True, workflows=[threaded])
+    assert engine.worker is not None
+    refused = await late_once(engine)
+    handle = await engine.start(threaded)
+    assert await handle.result(LIMIT) == "done"
+    assert (done, refused) == (["in thread"], [handle.id_bytes])
+    assert not engine.worker.scheduler.agent.threads.held_up(in_thread)
+
+
+async def test_a_late_step_with_a_transaction_whose_lease_stays_over_is_no_call_that_hangs(
+    opened: Open, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STEP_LEFT_BEHIND_THREADS", 1)
+    account = Account(store_url)
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    await account.open()
+    refused = await late_once(engine)
+    handle = await engine.start(booking, account.kind, "a")
+    assert await handle.result(LIMIT) == "A"
+    assert (await account.booked(), refused) == (["a"], [handle.id_bytes])
+
+
+@step
+def unreserve(result: str | None) -> None:
+    done.append("undone")
+
+
+@step(undo=unreserve, retry=Retry.NONE)
+def reserve() -> str:
+    done.append("reserved")
+    return "done"
+
+
+@workflow
+async def sale() -> None:
+    await reserve()
+    raise ValueError("sold out")
+
+
+async def test_the_undo_of_a_step_does_not_wait_for_its_attempt_that_was_refused_as_late(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[sale])
+    await late_once(engine)
+    with pytest.raises(ProcessFailed, match="compensated: reserve:1"):
+        await (await engine.start(sale)).result(LIMIT)
+    assert done == ["reserved", "undone"]

@@ -347,8 +347,8 @@ class Agent:
     def failed(self, attempt_run: AttemptRun, error: BaseException) -> None:
         """An attempt has raised, or could not begin."""
         if isinstance(error, LeaseLapsed):
-            self._lingering.ended(attempt_run)
             self._refused(attempt_run)
+            self._lingering.ended(attempt_run)  # also if it was told to stop only now, with its process
             return
         if attempt_run.over and isinstance(error, asyncio.CancelledError):
             self._lingering.ended(attempt_run)

@@ -193,6 +193,7 @@ class Threads:
         return True
 
     def _ended(self, call: ThreadCall, result: Any, failure: BaseException | None) -> None:
+        call.under_way = False  # one that is given up only now, while its answer is heard, leaves no thread behind
         if call.given_up:
             self._left_behind[call.key] -= 1
             if not self._left_behind[call.key]:
