@@ -15,6 +15,7 @@ from perdure.authoring.workflow import workflow
 from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
+from perdure.runtime.instance import Instance
 from tests.runtime.conftest import LIMIT, until, until_row
 
 done: list[str] = []
@@ -82,6 +83,66 @@ async def test_a_step_that_waits_does_not_go_on_after_its_lease(store_url: str) 
         await until(lambda: "cleaned up" in done)
         assert done == ["began", "cancelled", "cleaned up"]
         assert engine.metrics()["leases_lost"] == 1
+
+
+answer: asyncio.Future[None]
+
+
+@step(retry=ONCE)
+async def asking() -> str:
+    done.append("began")
+    try:
+        await answer
+    except TimeoutError:
+        done.append("cancels the order")
+        return "cancelled"
+    finally:
+        await asyncio.sleep(0)
+        done.append("cleaned up")
+    return "ordered"
+
+
+@workflow
+async def asks() -> str:
+    return await asking()
+
+
+async def test_a_step_whose_wait_ends_with_an_error_after_its_lease_does_not_act_on_that(store_url: str) -> None:
+    global answer
+    answer = asyncio.get_running_loop().create_future()
+    async with at_work(store_url, asks) as engine:
+        await engine.start(asks)
+        await until(lambda: done)
+        assert engine.worker is not None
+        await engine.worker.claimer.loop.stop()
+        machine.freeze()
+        answer.set_exception(TimeoutError())  # nobody has looked at the lease before the step is woken
+        await until(lambda: "cleaned up" in done)
+        assert done == ["began", "cleaned up"]
+        assert engine.metrics()["leases_lost"] == 1
+
+
+async def test_a_step_gets_the_error_that_ends_its_wait_if_its_lease_was_renewed(store_url: str) -> None:
+    global answer
+    answer = asyncio.get_running_loop().create_future()
+    async with at_work(store_url, asks) as engine:
+        handle = await engine.start(asks)
+        await until(lambda: done)
+        assert engine.worker is not None
+        scheduler = engine.worker.scheduler
+        [instance] = scheduler.instances.values()
+        await engine.worker.heartbeat.guard.stop()
+        instance.lease_end = scheduler.time.monotonic() - 1
+        lapsed = scheduler.lease_lapsed
+
+        def renewed(instance: Instance) -> None:
+            instance.renewed(scheduler.time.monotonic() + scheduler.lease_seconds)
+            lapsed(instance)
+
+        scheduler.lease_lapsed = renewed  # type: ignore[method-assign]
+        answer.set_exception(TimeoutError())
+        assert await handle.result(LIMIT) == "cancelled"
+        assert done == ["began", "cancels the order", "cleaned up"]
 
 
 @step(retry=ONCE)

@@ -135,7 +135,15 @@ class _Rest:
         try:
             while True:
                 try:
-                    sent = yield awaits
+                    try:
+                        sent = yield awaits
+                    except GeneratorExit:
+                        raise
+                    except BaseException:
+                        if not attempt_run.over and attempt_run.instance.lease_end <= ticks():
+                            self._async_runner._lapse(attempt_run)
+                            yield  # see below: that takes the place of this error
+                        raise
                     if attempt_run.instance.lease_end <= ticks() and not attempt_run.over:
                         self._async_runner._lapse(attempt_run)
                         yield  # ``lapse`` has cancelled the task that we are in: that arrives here
