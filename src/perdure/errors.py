@@ -231,6 +231,13 @@ class StepError(PerdureError):
     instance of it, with the text of the original error.
     """
 
+    # Of the class too: a class derived from this one may not call its constructor, and a declared class may have
+    # properties of these names, which an attribute of this one comes before.
+    step: str = ""
+    type: str = ""
+    attempts: int = 1
+    failure: object = None
+
     def __init__(
         self, message: str, *, step: str = "", type: str = "", attempts: int = 1, failure: object = None
     ) -> None:
@@ -241,7 +248,7 @@ class StepError(PerdureError):
         self.failure = failure
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return str(self.args[0]) if self.args else ""
 
 
 class StepTimeout(StepError, TimeoutError):

@@ -63,8 +63,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             trace=safe_text(_trace(error), STACK_TEXT_BYTES, keep_end=True),
             declared=name_among(error, raises) if raises else "",
             unknown=isinstance(error, StepOutcomeUnknown),
-            step=safe_text(error.step, NAME_BYTES) if isinstance(error, StepError) else "",
-            cause=safe_text(error.type, NAME_BYTES) if isinstance(error, StepError) else "",
+            step=_said_by(error, "step"),
+            cause=_said_by(error, "type"),
             worker=_worker_of(error),
         )
 
@@ -161,10 +161,24 @@ def safe_text(text: str, limit: int, *, keep_end: bool = False) -> str:
     return raw[:room].decode(errors="ignore") + _CUT
 
 
+def _said_by(error: BaseException, name: str) -> str:
+    """What the error of a failed step says of itself by that attribute, if it is a text."""
+    said = _of(error, name)
+    return safe_text(said, NAME_BYTES) if isinstance(said, str) else ""
+
+
 def _worker_of(error: BaseException) -> str:
     """The worker on which the step has failed whose error this is."""
-    failure = error.failure if isinstance(error, StepError) else None
+    failure = _of(error, "failure")
     return failure.worker if isinstance(failure, Failure) else ""
+
+
+def _of(error: BaseException, name: str) -> object:
+    """An attribute of a step's error, which the application may have made: of any type, or a property that raises."""
+    try:
+        return getattr(error, name) if isinstance(error, StepError) else None
+    except Exception:
+        return None
 
 
 def _message(error: BaseException) -> str:
