@@ -15,8 +15,9 @@ import os
 import re
 import sys
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakSet
 
 from perdure.errors import CallRefused, PerdureError, Permanent, ProcessError, StepCrashed, StepError, Unavailable
@@ -100,15 +101,32 @@ FIELDS = (
 _filter = Tamed()
 
 
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A logger of which no handler can harm what the engine does: a record is lost if one of them raises.
+
+    Its error is shown as :mod:`logging` shows those that a handler has met with itself: on standard error.
+    """
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """See :meth:`logging.Logger.log`."""
+        kwargs["stacklevel"] = 1 + kwargs.get("stacklevel", 1)  # the record names the caller, not this line
+        try:
+            self.logger.log(level, msg, *args, **kwargs)
+        except Exception:
+            if logging.raiseExceptions and sys.stderr is not None:
+                with suppress(OSError):  # it may stand on the same full disk
+                    traceback.print_exc()
+
+
 def logger(
     subject: Literal[
         "worker", "process", "step", "breaker", "leader", "alert", "recovery", "store", "stream", "quarantine"
     ],
-) -> logging.Logger:
+) -> Log:
     """The logger of a subject. A logger's filter does not apply to the loggers below it, so each of them gets it."""
     found = logging.getLogger(f"perdure.{subject}")
     found.addFilter(_filter)
-    return found
+    return Log(found, {})
 
 
 def conceal(store: object) -> None:
