@@ -8,7 +8,7 @@ import pytest
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.errors import StepError
+from perdure.errors import ProcessBroken, StepError
 from perdure.kernel.failure import Failure
 from perdure.kernel.retry import Retry
 from tests.runtime.conftest import LIMIT, Open
@@ -67,6 +67,37 @@ def test_what_a_failed_step_s_error_says_of_itself_is_recorded_if_it_is_a_text()
     failure = Failure.of(misused())
     assert (failure.step, failure.cause, failure.message) == ("", "", "declined")
     assert Failure.of(StepError("no", step="charge", type="Refused")).origin == ("charge", "Refused", "no")
+
+
+class Asking(type):
+    """Classes that cannot be asked which errors are theirs."""
+
+    def __instancecheck__(cls, error: object) -> bool:
+        raise LookupError("asked")
+
+
+class Unasked(Exception, metaclass=Asking):
+    """One of them."""
+
+
+@step(retry=Retry(on=Unasked))
+async def unplanned() -> None:
+    raise ValueError("no")
+
+
+@workflow
+async def plans_nothing() -> None:
+    await unplanned()
+
+
+async def test_a_process_is_parked_if_nothing_can_be_planned_after_a_failed_attempt(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, _ = await opened(work=True, workflows=[plans_nothing])
+    with pytest.raises(ProcessBroken, match="LookupError: asked"):
+        await (await engine.start(plans_nothing)).result(LIMIT)
+    assert "cannot go on; please report it" in caplog.text
+    assert engine.metrics()["in_hand"] == 0
 
 
 class Refused(Exception):

@@ -13,13 +13,25 @@ from msgspec.structs import replace
 from perdure.kernel.event import SHOWN, EventType
 from perdure.kernel.patch import TakenPatch
 from perdure.kernel.process import merged, missing
+from perdure.turns.publication import publications_of
 
 if TYPE_CHECKING:
     from perdure.kernel.commit import Commit
     from perdure.kernel.event import Event
     from perdure.kernel.process import Process
     from perdure.runtime.instance import Instance
+    from perdure.runtime.steps.attempt_run import AttemptRun
     from perdure.turns.loop import TurnLoop
+
+
+def note_of_step(attempt_run: AttemptRun, name: str, raw: bytes, now: int) -> bool:
+    """Write down a value that a step has published; false if its attempt does not count any more."""
+    instance, ask = attempt_run.instance, attempt_run.ask
+    if attempt_run.over or instance.gone:
+        return False
+    publications_of(instance.loop)
+    instance.note(EventType.PUBLISHED, max(now, instance.at), raw, name=name, place=f"{ask.name}:{ask.place}")
+    return True
 
 
 def note_patches(instance: Instance) -> None:

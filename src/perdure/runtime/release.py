@@ -299,6 +299,13 @@ def short(scheduler: Holder, instance: Instance, error: BaseException) -> bool:
     return True
 
 
+def stuck(scheduler: Holder, instance: Instance, error: Exception) -> None:
+    """Let a process go that a defect of ours would leave held here, with nothing under way for it."""
+    if not short(scheduler, instance, error):
+        log.error("process %s cannot go on; please report it", id_text(instance.process.id), exc_info=error)
+        scheduler.park(instance, error)
+
+
 def put_off(scheduler: Holder, instance: Instance) -> None:
     """Hand a process back for some seconds: another worker, or this one later, goes on with it."""
     scheduler.parts.telemetry.count("processes_put_off")

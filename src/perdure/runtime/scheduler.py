@@ -19,7 +19,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, RUNNING
 from perdure.kernel.retry import FailedAttempt
 from perdure.logs import logger
-from perdure.runtime import compensation, inbox, release, turn, turn_commit
+from perdure.runtime import compensation, inbox, published, release, turn, turn_commit
 from perdure.runtime.bringing import Bringing
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
@@ -33,7 +33,6 @@ from perdure.runtime.steps.agent import Agent
 from perdure.runtime.steps.attempt_run import AttemptRun
 from perdure.runtime.steps.late_results import LateResults
 from perdure.turns.loop import Ask
-from perdure.turns.publication import publications_of
 from perdure.turns.saga import UndoAsk
 
 log = logger("process")
@@ -145,9 +144,7 @@ class Scheduler:
             self._go_on(instance)
         except Exception as error:  # a defect of ours must not leave a process held here and stuck
             instance.unwritten()  # if there is a commit, the committer has not taken it: no answer will come
-            if not release.short(self, instance, error):
-                log.exception("process %s cannot go on; please report it", id_text(instance.process.id))
-                self.park(instance, error)
+            self.stuck(instance, error)
 
     def _go_on(self, instance: Instance) -> None:
         steps = instance.steps
@@ -327,8 +324,9 @@ class Scheduler:
         instance.steps.end(ask.slot)
         if ask.slot in instance.steps.begun_before:
             self.telemetry.counters["step_failures"] += 1
-            self.parts.alerts.unknown(instance.process, ask, UNKNOWN)
+            process = instance.process
             self.step_failed(instance, ask, UNKNOWN)
+            self.parts.alerts.unknown(process, ask, UNKNOWN)
             return
         if not self.draining:
             now = max(self.time.now(), instance.at)
@@ -366,13 +364,8 @@ class Scheduler:
 
     def step_shown(self, attempt_run: AttemptRun, name: str, raw: bytes) -> None:
         """See StepListener: the value is written when the event loop comes to it."""
-        instance, ask = attempt_run.instance, attempt_run.ask
-        if attempt_run.over or instance.gone:
-            return
-        publications_of(instance.loop)
-        now = max(self.time.now(), instance.at)
-        instance.note(EventType.PUBLISHED, now, raw, name=name, place=f"{ask.name}:{ask.place}")
-        self.agent.loop.call_soon(self.settle, instance)
+        if published.note_of_step(attempt_run, name, raw, self.time.now()):
+            self.agent.loop.call_soon(self.settle, attempt_run.instance)
 
     def _ring(self, instance: Instance) -> None:
         """The earliest timer of a process is due by the store's clock."""
@@ -385,6 +378,10 @@ class Scheduler:
             self.settle(instance)  # it was held for long enough while it waited for children or messages
 
     # -- processes that cannot go on -----------------------------------------------------------------------------
+
+    def stuck(self, instance: Instance, error: Exception) -> None:
+        """See StepListener."""
+        release.stuck(self, instance, error)
 
     def park(self, instance: Instance, error: BaseException) -> None:
         """Park a process as broken with what is known; what it did not write is void."""

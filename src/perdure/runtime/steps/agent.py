@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from perdure import limits
 from perdure.authoring.step import ATTEMPT, Attempt
 from perdure.errors import StepCrashed
-from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import answered
 from perdure.runtime.open_steps import Waiting
@@ -24,6 +23,7 @@ from perdure.runtime.steps.isolated.protocol import StepEnded, StepRaised, order
 from perdure.runtime.steps.lingering import Lingering
 from perdure.runtime.steps.next_attempt import anew, planned, record
 from perdure.runtime.steps.pacing import Pacing
+from perdure.runtime.steps.put_off import PutOff
 from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.runtime.steps.transactional import TransactionalSteps
 from perdure.turns.loop import Ask
@@ -66,7 +66,7 @@ class Agent:
         self._lingering = Lingering(self.loop)
         self.pacing = Pacing(parts, self)
         self.succeeded = self.pacing.succeeded
-        self.put_off: dict[AttemptRun, None] = {}  # attempts that wait for a shortage to end
+        self.put_off = PutOff(parts, self, shortages, self._begin_again)
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
 
@@ -188,14 +188,23 @@ class Agent:
         if instance.gone:
             return
         if error is None:
-            if self.pacing.heeding:
-                self.succeeded(attempt_run)
             instance.deliver(_COMPLETED, ask, result, ours=True)
             self.listener.feed(instance)
+            if self.pacing.heeding:
+                self.succeeded(attempt_run)
             return
         instance.steps.end(ask.slot)
-        if not isinstance(error, StepRaised) and self._put_off(attempt_run, error):
+        try:
+            self._failed(attempt_run, error)
+        except Exception as defect:  # of ours, or of a class of the application's: nothing of the step is under way now
+            self.listener.stuck(instance, defect)
+
+    def _failed(self, attempt_run: AttemptRun, error: BaseException | StepRaised) -> None:
+        """An attempt has failed: put it off, plan the next one, or let the step fail; then tell people."""
+        if not isinstance(error, StepRaised) and self.put_off.take(attempt_run, error):
             return
+        instance, ask = attempt_run.instance, attempt_run.ask
+        process = instance.process
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
         failure = failure.on(self.machine.name())
@@ -203,28 +212,13 @@ class Agent:
         now = max(self.time.now(), instance.at)
         plan = planned(attempt_run, error, now, self.machine.random)
         self.pacing.failed(attempt_run, error, failure)
-        self.alerts.attempt_failed(instance.process, ask, failure, plan)
         tried = record(attempt_run, plan, failure, now)
         if tried is None:
             self.listener.step_failed(instance, ask, failure)
         else:
             instance.steps.keep(ask, attempt_run)
             self.listener.step_tried(instance, ask, tried)
-
-    def _put_off(self, attempt_run: AttemptRun, error: BaseException) -> bool:
-        """Try an attempt again, uncounted, if it failed for a shortage of this worker; after a while it counts."""
-        what, ask = exhausted_in_step(error), attempt_run.ask
-        if what is None or (ask.step.at_most_once and attempt_run.started):
-            return False
-        if not self.shortages.patient((attempt_run.instance.process.id, ask.name, ask.place)):
-            return False
-        self.shortages.refused(what, f"{ask.step}: {error!r:.200}")
-        self.telemetry.counters["attempts_put_off"] += 1
-        again = anew(attempt_run)
-        delay = limits.SHORTAGE_AGAIN_SECONDS * (0.5 + self.machine.random())
-        again.timer = self.loop.call_later(delay, self._begin_again, again)
-        self.put_off[again] = None
-        return True
+        self.alerts.attempt_failed(process, ask, failure, plan)
 
     def _begin_again(self, attempt_run: AttemptRun) -> None:
         attempt_run.timer = None

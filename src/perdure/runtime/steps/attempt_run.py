@@ -56,6 +56,9 @@ class StepListener(Protocol):
     def step_shown(self, attempt: AttemptRun, name: str, raw: bytes) -> None:
         """An attempt has published a value."""
 
+    def stuck(self, instance: Instance, error: Exception) -> None:
+        """A defect keeps a process from going on: it must not be left held here."""
+
     def came_late(self, attempt: AttemptRun, value: Any) -> None:
         """An attempt that was given up has returned this value."""
 
