@@ -83,9 +83,9 @@ def _parked(scheduler: Holder, commit: Commit, error: BaseException, answer: Any
     """Act on the answer to a parking commit. If it was refused, another worker has the process: nothing to report."""
     process = commit.after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-        scheduler.parts.alerts.ended(process)
         scheduler.parts.telemetry.counters["broken"] += 1
         scheduler.events.ended(commit.after, scheduler.parts.committer.sent)
+        scheduler.parts.alerts.ended(process)
     elif isinstance(answer, BadRecord) and commit.events:
         bare = transition.unrecorded(commit)
         scheduler.parts.committer.commit(bare, partial(_parked, scheduler, bare, error))

@@ -224,10 +224,10 @@ class Scheduler:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:
                 self.telemetry.counters[process.status.value] += 1
-                if process.status is not COMPLETED:
-                    self.parts.alerts.ended(process)
                 self.events.ended(process, self.committer.sent)
                 self.drop(instance)
+                if process.status is not COMPLETED:
+                    self.parts.alerts.ended(process)
                 return
             self._rest(instance)
             if process.due_at is not None:
@@ -243,9 +243,12 @@ class Scheduler:
         elif instance.events or steps.asked or instance.loop.timers.open or instance.outbox is not None:
             self.settle(instance)
         elif not instance.inbox.unheard:  # a step after a step, as most commits are
-            self._begin_asked(instance)
-            if not steps.in_flight and (instance not in self.alarms or self.draining or instance.loop.finished):
-                self.settle(instance)  # else it stays until its alarm rings, which looks whether to let it go
+            try:
+                self._begin_asked(instance)
+                if not steps.in_flight and (instance not in self.alarms or self.draining or instance.loop.finished):
+                    self.settle(instance)  # else it stays until its alarm rings, which looks whether to let it go
+            except Exception as error:
+                self.stuck(instance, error)
 
     def await_messages(self, instance: Instance, count: int = 0) -> None:
         """Have a process's messages read before it goes on: ``count`` are in its inbox, as far as is known."""
