@@ -7,6 +7,7 @@ process is let go, since its code has heard what never came, and the call is *tu
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from perdure.errors import BadRecord, StoreError
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 CROWDED_SECONDS = 1.0
 """A process to which others have sent a message this recently is brought none: theirs may come first again."""
-CROWDED = 1_000
-"""Of so many such processes those whose time is over are forgotten."""
 
 
 class Bringing:
@@ -29,7 +28,7 @@ class Bringing:
 
     def __init__(self, scheduler: Holder) -> None:
         self._scheduler = scheduler
-        self._crowded: dict[bytes, float] = {}
+        self._crowded: OrderedDict[bytes, float] = OrderedDict()  # in the order in which their time is over
 
     def bring(self, message: Message, written: OnBrought) -> bool:
         """Let a process hear a letter that is not stored; false if it must be sent. See LocalWorker."""
@@ -64,10 +63,11 @@ class Bringing:
 
     def crowded(self, process: bytes) -> None:
         """Others send messages to this process."""
-        now = self._scheduler.parts.time.monotonic()
-        if len(self._crowded) >= CROWDED:
-            self._crowded = {id: until for id, until in self._crowded.items() if until > now}
-        self._crowded[process] = now + CROWDED_SECONDS
+        crowded, now = self._crowded, self._scheduler.parts.time.monotonic()
+        crowded[process] = now + CROWDED_SECONDS
+        crowded.move_to_end(process)
+        while next(iter(crowded.values())) <= now:
+            crowded.popitem(last=False)
 
     def answered(self, instance: Instance, commit: Commit, answer: CommitAnswer | StoreError) -> bool:
         """The commit that brings a letter was answered; true if its process has been let go for that.

@@ -6,6 +6,7 @@ the worker holds fewer processes, and logs that once; if it does not recover by 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Set
 
 from perdure import limits
@@ -67,7 +68,7 @@ class Shortages:
         self._monotonic = monotonic
         self._worn_out = worn_out
         self._spells: dict[str, Spell] = {}
-        self._patience: dict[Hashable, tuple[float, float]] = {}
+        self._patience: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # in the order of their last times
         self._share = 1.0
         self._halved = 0.0
 
@@ -125,14 +126,15 @@ class Shortages:
 
     def patient(self, what: Hashable) -> bool:
         """Whether something may be put off once more: for a minute in all, then its failure must count."""
-        now = self._monotonic()
-        if len(self._patience) > limits.CLAIM_ROWS:
-            old = now - 2 * limits.SHORTAGE_ATTEMPT_SECONDS
-            self._patience = {key: times for key, times in self._patience.items() if times[1] > old}
-        first, last = self._patience.get(what, (now, now))
+        patience, now = self._patience, self._monotonic()
+        first, last = patience.get(what, (now, now))
         if now - last > limits.SHORTAGE_ATTEMPT_SECONDS:
             first = now
-        self._patience[what] = first, now
+        patience[what] = first, now
+        patience.move_to_end(what)
+        old = now - 2 * limits.SHORTAGE_ATTEMPT_SECONDS
+        while next(iter(patience.values()))[1] <= old:
+            patience.popitem(last=False)
         return now - first < limits.SHORTAGE_ATTEMPT_SECONDS
 
     def put_off_for(self, what: Hashable) -> float:
