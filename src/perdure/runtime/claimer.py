@@ -64,6 +64,7 @@ class Claimer:
         self._asking: tuple[bytes, ...] = ()
         self._undue: dict[bytes, None] = {}
         self._all = True
+        self._looks = 0
         self._look_at = 0.0
         self._portion = Portion()
         self._not_before = 0.0  # after a claim of a single process has failed: no look at all that is due until then
@@ -166,6 +167,9 @@ class Claimer:
                 if self.alone and answers[-1].claimed:
                     break
             for hosted, most, only in self._held_back.offers():
+                room = self._room()
+                if room <= 0:
+                    break
                 asked = min(most, room, self._most())
                 answers.append(await self.claim(hosted, asked, only=only, offered=True))
         except Exception as error:
@@ -173,7 +177,7 @@ class Claimer:
         self.unsure = False
         self._portion.succeeded()
         self._tell(answers)
-        wait = 0.0 if full else self._until(answers)
+        wait = 0.0 if full or self._room() <= 0 else self._until(answers)
         self._look_at = self.scheduler.time.monotonic() + wait
         return wait
 
@@ -251,14 +255,24 @@ class Claimer:
         return room
 
     def _offers(self, room: int) -> Iterator[tuple[tuple[tuple[str, str], ...], int]]:
-        """What to claim, and how much of it: each limited queue by itself, the rest together."""
+        """What to claim while there is room, and how much of it: each limited queue by itself, the rest together.
+
+        They take turns to be the first: where there is little room, none of them gets all of it.
+        """
         limited = {kind: queue.at_most for kind, queue in self.registry.queues.items() if queue.at_most is not None}
-        hosted = self._hosted()
-        yield self._unlimited(), room
-        for kind, most in limited.items():
-            held = sum(instance.process.kind == kind for instance in self.scheduler.instances.values())
-            if held < most:
-                yield tuple(pair for pair in hosted if pair[0] == kind), min(room, most - held)
+        kinds = [None, *limited]
+        first = self._looks % len(kinds)
+        self._looks += 1
+        for kind in kinds[first:] + kinds[:first]:
+            if kind is None:
+                yield self._unlimited(), room
+            else:
+                held = sum(instance.process.kind == kind for instance in self.scheduler.instances.values())
+                if held >= limited[kind]:
+                    continue
+                yield tuple(pair for pair in self._hosted() if pair[0] == kind), min(room, limited[kind] - held)
+            if room > 0 and (room := self._room()) <= 0:
+                return
 
     def _unlimited(self) -> tuple[tuple[str, str], ...]:
         """The kinds and versions hosted here to which no limit of this worker applies."""
