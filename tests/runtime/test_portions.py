@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from perdure import limits
-from perdure.authoring.workflow import workflow
+from perdure.authoring.workflow import receive, workflow
 from perdure.clock import Computer
 from perdure.errors import BadRecord, StoreError, StoreUnavailable
 from perdure.kernel.claim import Claim
 from perdure.runtime import claim_portion
 from perdure.testing.faults import FaultyStore, Visit
-from tests.runtime.conftest import LIMIT, Open, until
+from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 
 @workflow
@@ -98,6 +98,59 @@ async def test_a_process_that_cannot_be_claimed_even_alone_is_said_once_and_trie
         record.getMessage() for record in caplog.records if "claim of a single process fails" in record.getMessage()
     ]
     assert len(said) == 1 and "StoreError: it is too large" in said[0]
+
+
+@workflow
+async def rests() -> str:
+    return await receive("go", str)
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["refused", "taken and not read"])
+async def test_a_process_at_rest_that_cannot_be_claimed_keeps_no_other_waiting(opened: Open, answered: bool) -> None:
+    client, _ = await opened(workflows=[at_once, rests])
+    first, _ = await opened(work=True, workflows=[rests])
+    bad, good = [await client.start(rests) for _ in range(2)]
+    for one in (bad, good):
+        await until_row(client, one.id, lambda row: row.awaiting == "signal go" and row.owner is None)
+    await first.close()
+    worker, store = await opened(work=True, workflows=[at_once, rests])
+    assert worker.worker is not None
+    asked: list[bytes] = []
+
+    async def visit(name: str, claim: Any) -> None:
+        if name == "claim" and isinstance(claim, Claim) and claim.only is not None:
+            asked.append(claim.only)
+            if claim.only == bad.id_bytes:
+                raise unread()
+
+    setattr(store, "after" if answered else "before", visit)
+    worker.worker.claimer.undue([bad.id_bytes, good.id_bytes])
+    assert await (await client.start(at_once, "due")).result(LIMIT) == "due"
+    await until(lambda: len(asked) >= 2)
+    assert asked == [bad.id_bytes, good.id_bytes]
+    for one in (bad, good):
+        await one.signal("go", "gone")
+        assert await one.result(LIMIT) == "gone"
+
+
+async def test_a_process_at_rest_is_claimed_when_the_store_is_back(opened: Open) -> None:
+    client, _ = await opened(workflows=[rests])
+    worker, store = await opened(work=True, workflows=[rests])
+    handle = await client.start(rests)
+    await until_row(client, handle.id, lambda row: row.awaiting == "signal go" and row.owner is None)
+    assert worker.worker is not None
+    asked: list[bytes] = []
+
+    async def visit(name: str, claim: Any) -> None:
+        if name == "claim" and isinstance(claim, Claim) and claim.only is not None:
+            asked.append(claim.only)
+            if len(asked) == 1:
+                raise StoreUnavailable("away")
+
+    store.before = visit
+    worker.worker.claimer.undue([handle.id_bytes])
+    await until(lambda: len(asked) == 2)
+    assert asked == [handle.id_bytes] * 2
 
 
 def test_the_wait_grows_up_to_a_bound_and_a_look_that_succeeds_asks_for_more_again() -> None:

@@ -14,6 +14,8 @@ from itertools import islice
 from perdure import limits
 from perdure.errors import StoreError
 from perdure.kernel.claim import Claim, ClaimAnswer
+from perdure.kernel.names import id_text
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.adoption import adopt
 from perdure.runtime.claim_portion import Portion, is_of_what_was_read
@@ -22,6 +24,8 @@ from perdure.runtime.parts import WorkerParts
 from perdure.runtime.release import without_the_dead
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.turn_commit import rests
+
+log = logger("worker")
 
 BREATH_SECONDS = 0.02
 """Histories are replayed for this long before the event loop gets its turn."""
@@ -224,13 +228,19 @@ class Claimer:
         return 0.0 if self._all else max(0.0, self._look_at - self.scheduler.time.monotonic())
 
     async def _claim_undue(self, room: int) -> float:
-        """Claim the processes that are not due, one after the other."""
-        try:
-            for id in list(islice(self._undue, room)):
+        """Claim the processes that are not due, one after the other; one that cannot be read keeps no other waiting."""
+        for id in list(islice(self._undue, room)):
+            del self._undue[id]
+            try:
                 await self.claim(self._unlimited(), 1, only=id)
-                del self._undue[id]
-        except Exception as error:
-            return self._failed(1, error)
+            except Exception as error:
+                if not is_of_what_was_read(error):
+                    self._undue[id] = None
+                    raise
+                if isinstance(error, StoreError):
+                    self.scheduler.telemetry.count("store_errors")
+                log.error("process %s cannot be claimed (%s: %.500s)", id_text(id), type(error).__name__, error)
+                return 0.0  # if it was claimed and not read, it is freed before anything else is claimed
         self.unsure = False
         return 0.0
 
