@@ -39,6 +39,11 @@ class EagerStart:
     def __init__(self, scheduler: Holder) -> None:
         self.scheduler = scheduler
         self.starting: dict[bytes, tuple[Answered, tuple[Message, ...]]] = {}
+        self._void: set[bytes] = set()
+
+    def void(self) -> None:
+        """The worker's incarnation has ended: what is being started in its name is not held here (rule 11)."""
+        self._void = set(self.starting)
 
     def start(
         self,
@@ -89,9 +94,12 @@ class EagerStart:
         scheduler = self.scheduler
         counters = scheduler.parts.telemetry.counters
         if isinstance(answer, StartAnswer) and answer.verdict is CREATED:
-            self._tell(instance, answer)
+            self.starting.pop(instance.process.id)[0](answer)  # as ``_tell`` does: every start comes by here
             counters["starts"] += 1
             counters["turns"] += 1
+            if self._void and instance.process.id in self._void and commit.after.owner is not None:
+                instance.drop()  # its row is freed with those of the incarnation in whose name it was stored
+                return
             scheduler.instances[instance.process.id] = instance
             instance.committed(commit.after, scheduler.parts.committer.sent + scheduler.lease_seconds)
             if commit.after.owner is None or not release.lapsed(scheduler, instance):

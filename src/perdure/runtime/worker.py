@@ -272,6 +272,8 @@ class Worker:
     async def _renew(self) -> None:
         self.telemetry.count("incarnations_renewed")
         log.warning("worker %s was ended by others; it goes on as a new incarnation", id_text(self.incarnation.id))
+        self.incarnation.lost = True  # what it is given from now on is not held: it may be another worker's by then
+        self.scheduler.eager.void()
         for instance in list(self.scheduler.instances.values()):
             self.scheduler.drop(instance)
         incarnation = self.machine.new_id()
