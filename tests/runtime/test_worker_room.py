@@ -11,7 +11,7 @@ from perdure.authoring.workflow import workflow
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
-from tests.runtime.conftest import A_MOMENT, LIMIT, Open
+from tests.runtime.conftest import LIMIT, Open, until_row
 
 QUEUES = ("axes", "bells", "cups")
 ROOM = 4
@@ -44,9 +44,8 @@ async def test_a_worker_with_queues_of_limited_size_claims_no_more_than_it_has_r
     await engine.worker.claimer.loop.stop()
     parent, _ = await opened(work=True, workflows=[uses])
     handle = await parent.start(uses, ROOM)
-    async with asyncio.timeout(LIMIT):
-        while len(await parent.store.search(Search(tasks=True))) <= ROOM * len(QUEUES):
-            await asyncio.sleep(A_MOMENT)
+    await until_row(parent, handle.id, lambda row: row.owner is None and row.awaiting)
+    assert len(await parent.store.search(Search(tasks=True))) == 1 + ROOM * len(QUEUES)
     for _ in range(2):
         await engine.worker.claimer.look()
         assert engine.metrics()["in_hand"] == ROOM

@@ -24,10 +24,10 @@ class Raising(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def _full_disk() -> Iterator[None]:
-    handler, log = Raising(), logging.getLogger("perdure")
-    log.addHandler(handler)
+    full, log = Raising(), logging.getLogger("perdure")
+    log.addHandler(full)
     yield
-    log.removeHandler(handler)
+    log.removeHandler(full)
 
 
 @step(retry=Retry.NONE)
@@ -59,13 +59,13 @@ async def stops() -> None:
     await breaks()
 
 
-async def test_a_process_goes_on_after_a_failed_step_although_no_handler_takes_its_record(opened: Open) -> None:
+async def test_a_process_goes_on_after_a_failed_step_whose_record_is_lost(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[goes_on])
     assert await (await engine.start(goes_on)).result(LIMIT) == "ValueError"
 
 
 @pytest.mark.parametrize(("flow", "error"), [(ends, ProcessFailed), (stops, ProcessBroken)])
-async def test_a_process_that_has_failed_is_let_go_although_no_handler_takes_its_record(
+async def test_a_process_that_has_failed_is_let_go_although_the_record_of_that_is_lost(
     opened: Open, flow: object, error: type[Exception]
 ) -> None:
     engine, _ = await opened(work=True, workflows=[flow])
@@ -74,7 +74,7 @@ async def test_a_process_that_has_failed_is_let_go_although_no_handler_takes_its
     await until(lambda: not engine.metrics()["in_hand"])
 
 
-def test_the_error_of_a_handler_is_shown_and_a_record_names_the_code_that_has_made_it(
+def test_what_loses_a_record_is_shown_and_a_record_names_the_code_that_has_made_it(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO, "perdure.step")
@@ -86,6 +86,6 @@ def test_the_error_of_a_handler_is_shown_and_a_record_names_the_code_that_has_ma
     logging.getLogger("perdure").handlers.clear()
     logger("step").info("told")
     assert [(record.funcName, record.getMessage()) for record in caplog.records][-1] == (
-        test_the_error_of_a_handler_is_shown_and_a_record_names_the_code_that_has_made_it.__name__,
+        test_what_loses_a_record_is_shown_and_a_record_names_the_code_that_has_made_it.__name__,
         "told",
     )
