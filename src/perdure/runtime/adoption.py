@@ -13,7 +13,7 @@ from perdure.kernel.integrity import flaw, flaw_of_news
 from perdure.kernel.names import id_text
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.transition import AUTOMATIC, Rescuer
-from perdure.runtime import release, revival, turn
+from perdure.runtime import handing_back, release, revival, turn
 from perdure.runtime.instance import Instance
 from perdure.runtime.loops import loop_of
 from perdure.runtime.process_cache import ends_with
@@ -64,7 +64,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
                 return
         scheduler.telemetry.counters["messages"] += instance.hear(claimed.messages)
     except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
-        if not release.short(scheduler, instance, error):
+        if not handing_back.short(scheduler, instance, error):
             scheduler.unreadable.misfit(instance, claimed.events, error)
         return
     if claimed.was_owned_by is not None:

@@ -20,7 +20,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, LeaseRenewal
 from perdure.logs import logger
 from perdure.loop import Loop
-from perdure.runtime import published, release
+from perdure.runtime import handing_back, published, release
 
 if TYPE_CHECKING:
     from perdure.runtime.events import WorkerEvents
@@ -156,7 +156,7 @@ class Heartbeat:
             # It is freed before another is claimed: of suspects, the death of the other would count against both.
             self.events.strayed()
         release.let_go(self.scheduler)
-        release.let_go_what_waits(self.scheduler)
+        handing_back.let_go_what_waits(self.scheduler)
         return margin / 3
 
     def _lose(self, instance: Instance) -> None:

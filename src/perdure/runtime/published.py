@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from perdure.kernel.event import Event
     from perdure.kernel.process import Process
     from perdure.runtime.instance import Instance
-    from perdure.runtime.steps.attempt_run import AttemptRun
-    from perdure.turns.loop import TurnLoop
+    from perdure.turns.loop import Ask, TurnLoop
 
 
-def note_of_step(attempt_run: AttemptRun, name: str, raw: bytes, now: int) -> bool:
-    """Write down a value that a step has published; false if its attempt does not count any more."""
-    instance, ask = attempt_run.instance, attempt_run.ask
-    if attempt_run.over or instance.gone:
+def note_of_step(instance: Instance, ask: Ask[Any], name: str, raw: bytes, now: int) -> bool:
+    """Write down a value that a step has just published; false if its process was let go."""
+    if instance.gone:
         return False
     publications_of(instance.loop)
     instance.note(EventType.PUBLISHED, max(now, instance.at), raw, name=name, place=f"{ask.name}:{ask.place}")

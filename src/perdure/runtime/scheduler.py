@@ -19,7 +19,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, RUNNING
 from perdure.kernel.retry import FailedAttempt
 from perdure.logs import logger
-from perdure.runtime import compensation, inbox, published, release, turn, turn_commit
+from perdure.runtime import compensation, handing_back, inbox, published, release, turn, turn_commit
 from perdure.runtime.bringing import Bringing
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
@@ -127,7 +127,7 @@ class Scheduler:
             turn.run(instance, now)
             turn.gather(instance)
         except Exception as error:  # a misfit, or code that loops without end: a person must see it
-            if not release.short(self, instance, error):
+            if not handing_back.short(self, instance, error):
                 self.park(instance, error)
         else:
             if loop.mailboxes and turn.must_fetch(instance):
@@ -327,9 +327,8 @@ class Scheduler:
         instance.steps.end(ask.slot)
         if ask.slot in instance.steps.begun_before:
             self.telemetry.counters["step_failures"] += 1
-            process = instance.process
             self.step_failed(instance, ask, UNKNOWN)
-            self.parts.alerts.unknown(process, ask, UNKNOWN)
+            self.parts.alerts.unknown(instance.process, ask, UNKNOWN)
             return
         if not self.draining:
             now = max(self.time.now(), instance.at)
@@ -367,8 +366,9 @@ class Scheduler:
 
     def step_shown(self, attempt_run: AttemptRun, name: str, raw: bytes) -> None:
         """See StepListener: the value is written when the event loop comes to it."""
-        if published.note_of_step(attempt_run, name, raw, self.time.now()):
-            self.agent.loop.call_soon(self.settle, attempt_run.instance)
+        instance = attempt_run.instance
+        if not attempt_run.over and published.note_of_step(instance, attempt_run.ask, name, raw, self.time.now()):
+            self.agent.loop.call_soon(self.settle, instance)
 
     def _ring(self, instance: Instance) -> None:
         """The earliest timer of a process is due by the store's clock."""
@@ -384,7 +384,7 @@ class Scheduler:
 
     def stuck(self, instance: Instance, error: Exception) -> None:
         """See StepListener."""
-        release.stuck(self, instance, error)
+        handing_back.stuck(self, instance, error)
 
     def park(self, instance: Instance, error: BaseException) -> None:
         """Park a process as broken with what is known; what it did not write is void."""
