@@ -87,10 +87,8 @@ class Worker:
         self._calm = not self.machine.simulated
         if self._calm:
             gc_tuning.calm()
-        self.heartbeat.loop.start()
-        self.heartbeat.guard.start()
-        self.lease_check.loop.start()
-        self.inbox.loop.start()
+        for loop in (self.heartbeat.loop, self.heartbeat.guard, self.lease_check.loop, self.inbox.loop):
+            loop.start()
         self.supervisor.start(alone=self.alone)
         if not self.alone:
             self.quarantine.loop.start()
