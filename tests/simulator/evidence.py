@@ -22,7 +22,6 @@ from perdure.kernel.soundness import Finding
 from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Search, Store
 from tests.simulator.ledger import Ledger
-from tests.simulator.oracle import BY_HAND
 from tests.simulator.play import NO_FILE, NOISE, QUEUE
 from tests.simulator.program import Do, Guard, Kin, Line, Program, Rest, Scope, nodes
 
@@ -99,13 +98,12 @@ def faults_by_shortage(everything: Mapping[bytes, Evidence]) -> Iterator[Finding
 def results_have_effects(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """A recorded result of a step was really given by an attempt under its key, and is what that attempt gave."""
     id = id_text(evidence.row.id)
+    given = {slot for events in evidence.runs.values() for slot in by_hand(events)}  # a later run may have kept it
     for run, events in evidence.runs.items():
-        given = by_hand(events)
         for event in events:
             if event.type is not EventType.STEP_COMPLETED or event.name not in STEPS or event.message is not None:
                 continue
-            by_people = (event.name, event.place) in given or event.payload in (b"null", json.encode(BY_HAND))
-            if by_people and undo.undoes(event.place) is None:
+            if (event.name, event.place) in given and undo.undoes(event.place) is None:
                 continue
             kind = "undone" if undo.undoes(event.place) else "done"
             done = [e for e in ledger.effects if e.kind == kind and fits(e.key, evidence.row, id, event)]
