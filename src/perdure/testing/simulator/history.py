@@ -17,8 +17,10 @@ from perdure.testing.simulator import database
 from perdure.testing.simulator.choice import Choices, Record
 from perdure.testing.simulator.cluster import Cluster, Hosted
 from perdure.testing.simulator.escape import closed
+from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.log import Log
 from perdure.testing.simulator.loop import SimLoop
+from perdure.testing.simulator.store import SimStore
 from perdure.testing.simulator.swarm import Swarm
 from perdure.testing.simulator.violation import Violation
 from perdure.turns.eviction import close
@@ -120,6 +122,8 @@ def simulate(
             violation.__cause__ = error
         finally:
             _bury(loop, cluster)
+    if violation is None and loop.troubles:  # most are told only when what had them is freed
+        violation = _unexpected(loop.troubles[0]["message"], loop.troubles[0]["exception"])
     return History(
         seed,
         f"{getattr(scenario, '__module__', '')}:{getattr(scenario, '__qualname__', scenario)}",
@@ -144,6 +148,16 @@ async def _whole(cluster: Cluster, scenario: Scenario) -> None:
     cluster.monitor.end()
 
 
+def _unexpected(text: str, error: BaseException | None) -> Violation:
+    violation = Violation("nothing_unexpected", text if error is None else f"{text}: {type(error).__name__}: {error}")
+    violation.__cause__ = error
+    return violation
+
+
+UNWRITTEN = ("its commit was not written", "could not be parked", "could not be ended", "could not begin")
+"""What is logged of a commit that the store has not taken."""
+
+
 class _Ear(logging.Handler):
     """Reads what the engine logs: an error that must not happen and is only logged ends the history."""
 
@@ -153,13 +167,17 @@ class _Ear(logging.Handler):
         self._cluster = cluster
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        self._cluster.log.note(self._loop.current().name, f"logs {record.levelname.lower()}: {text}")
+        text, life = record.getMessage(), self._loop.current()
+        self._cluster.log.note(life.name, f"logs {record.levelname.lower()}: {text}")
         if record.exc_info is not None and "please report" in text:
-            error = record.exc_info[1]
-            violation = Violation("nothing_unexpected", f"{text}: {type(error).__name__}: {error}")
-            violation.__cause__ = error
-            self._loop.fail(violation)
+            self._loop.fail(_unexpected(text, record.exc_info[1]))
+        elif any(words in text for words in UNWRITTEN) and not self._closes(life):
+            self._loop.fail(_unexpected(text, None))
+
+    def _closes(self, life: Life) -> bool:
+        """Whether an engine of that life closes: what it has not written then is left to others."""
+        engines = [one for one in self._cluster.engines if isinstance(one.store, SimStore) and one.store.life is life]
+        return any(one._closing is not None for one in engines)
 
 
 @contextmanager

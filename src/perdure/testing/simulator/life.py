@@ -43,14 +43,15 @@ class Handle:
 class Life:
     """A simulated OS process: ``ready`` is what can run now, in order.
 
-    When it is ``dead`` nothing of it runs any more, no clean-up either; while it is ``paused`` (SIGSTOP, or code that
-    blocks) all waits; once ``hung`` it never goes on. Its monotonic clock runs at ``rate`` and began at ``start``.
+    When it is ``dead`` nothing of it runs any more, no clean-up either; it has ``stopped`` if it came to that itself.
+    While it is ``paused`` (SIGSTOP, or code that blocks) all waits; once ``hung`` it never goes on. Its monotonic clock
+    runs at ``rate`` and began at ``start``.
     ``blows`` counts what has struck it, ``struck_at`` is when the last of that was over, or a call of it had failed.
     """
 
     __slots__ = (
         "blows", "dead", "hung", "name", "number", "paused", "rate", "ready", "refused", "signals", "start",
-        "struck_at",
+        "stopped", "struck_at",
     )  # fmt: skip
 
     def __init__(self, name: str, number: int = 0, rate: float = 1.0, start: float = 0.0) -> None:
@@ -59,6 +60,7 @@ class Life:
         self.rate = rate
         self.start = start
         self.dead = False
+        self.stopped = False
         self.paused = False
         self.hung = False
         self.blows = 0

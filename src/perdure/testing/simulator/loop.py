@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any, Never
 
+from perdure.errors import StoreError
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.life import LIFE, Handle, Life
 from perdure.testing.simulator.violation import Escape, Violation
@@ -32,15 +33,24 @@ class SimTask(asyncio.Task[Any]):
     """A task whose hash is the number of its creation, so that asyncio's sets of tasks iterate alike every time."""
 
     number = 0
+    life: Life | None = None
 
     def __hash__(self) -> int:
         return self.number
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Ask it to end. Asyncio forgets an error that nobody has read: it is told, unless it is the weather's."""
+        if self.done() and self._log_traceback and not isinstance(self.exception(), StoreError):  # type: ignore[attr-defined]
+            text = "a task was cancelled that had failed, and nobody has read its error"
+            self.get_loop().call_exception_handler({"message": text, "exception": self.exception(), "future": self})
+        return super().cancel(msg)
 
 
 class SimFuture(asyncio.Future[Any]):
     """A future whose hash is the number of its creation."""
 
     number = 0
+    life: Life | None = None
 
     def __hash__(self) -> int:
         return self.number
@@ -55,8 +65,9 @@ else:
 class SimLoop(_Base):
     """Runs the lives of one history. ``world`` is the life of everything that is not simulated: it cannot be killed.
 
-    ``troubles`` are errors that nobody retrieved. What is scheduled for a dead life is kept in ``graveyard`` and
-    never run: its ``finally`` blocks would be a kill that says goodbye. ``most`` calls are made, then all ends.
+    ``troubles`` are errors that nobody retrieved, but for those of lives that were killed before they could. What is
+    scheduled for a dead life is kept in ``graveyard`` and never run: its ``finally`` blocks would be a kill that says
+    goodbye. ``most`` calls are made, then all ends.
     """
 
     def __init__(self, choices: Choices, most: int | None = None) -> None:
@@ -257,6 +268,7 @@ class SimLoop(_Base):
         future = SimFuture(loop=self)  # type: ignore[arg-type]
         self._numbers += 1
         future.number = self._numbers
+        future.life = LIFE.get(self.world)
         return future
 
     def create_task(
@@ -271,6 +283,7 @@ class SimLoop(_Base):
         task = SimTask.__new__(SimTask)
         self._numbers += 1
         task.number = self._numbers
+        task.life = LIFE.get(self.world) if context is None else context.get(LIFE)
         if self._closed:
             coro.close()
         more: dict[str, Any] = {"eager_start": True} if eager_start else {}
@@ -320,11 +333,15 @@ class SimLoop(_Base):
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep an error that nobody retrieved; the laws of the simulator end the history."""
-        error = context.get("exception")
+        """Keep an error that nobody retrieved; the laws of the simulator end the history.
+
+        Most are told when a history is freed. What a life that was killed has left is no matter.
+        """
+        error, whose = context.get("exception"), context.get("future") or context.get("task")
+        life = getattr(whose, "life", None)
         if isinstance(error, Escape | Violation):
             self.fail(error)
-        elif not self._closed:
+        elif error is not None and (life is None or not life.dead or life.stopped):
             self.troubles.append(context)
 
 

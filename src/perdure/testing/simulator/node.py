@@ -84,6 +84,7 @@ class Node:
         except StoreError as error:
             self.cluster.log.note(life.name, f"ends with {type(error).__name__}: {error}")
             code = 1
+        life.stopped = not life.dead
         self.cluster.storm.hit(life)  # only an outage keeps who stops from handing back what it holds
         self._end(life, code, "has stopped")
 
