@@ -17,7 +17,7 @@ from perdure.kernel.message import LETTERS, LettersWanted, Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import decode_attempt
-from perdure.kernel.run import opening_of
+from perdure.kernel.run import CONTINUED, opening_of
 from perdure.kernel.soundness import Finding
 from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Search, Store
@@ -296,28 +296,43 @@ def _outlives(parent: Evidence, kin: Evidence, event: Event) -> bool:
     """Whether a child went on after its parent had cancelled by itself, though it was awaited then."""
     if parent.row.run > 1 or kin.row.run > 1 or not parent.events or parent.events[-1].type is not EventType.CANCELLED:
         return False
-    unawaited = any(isinstance(n, Kin) and not n.awaited for n in nodes(program_of(parent.row).body, children=False))
-    if unawaited or is_task(kin.row.kind) or begun(event).abandoned:
+    if is_task(kin.row.kind) or begun(event).abandoned:
+        return False
+    own = nodes(program_of(parent.row).body, children=False)
+    if program_of(kin.row).body in [n.part for n in own if isinstance(n, Kin) and not n.awaited]:
         return False
     return not kin.row.final or kin.row.changed_at > parent.row.changed_at
 
 
-def forced_ends_are_told(everything: Mapping[bytes, Evidence]) -> Iterator[Finding]:
-    """The children of a process that was ended by force, or begun anew, are asked to end (rule 23)."""
+def ends_are_told(everything: Mapping[bytes, Evidence]) -> Iterator[Finding]:
+    """The children of a process that has ended, or was begun anew, are asked to end, or ended with it (rule 23)."""
     for evidence in everything.values():
         for run, events in evidence.runs.items():
             after = evidence.runs.get(run + 1)
-            ended = events[-1].type in (EventType.TERMINATED, EventType.EXPIRED) if events and not after else False
-            if not (ended or (after and opening_of(after).done == "restarted")):
+            ended = bool(events) and events[-1].type in ENDS if after is None else opening_of(after).done in BEGUN_ANEW
+            if not ended:
                 continue
-            answered = {(e.name, e.place) for e in events if e.message is not None}
+            heard = {event.message for event in events if event.message is not None}
+            answered = {message.id for message in evidence.messages if message.number in heard}
             for event in filter(_starts, events):
                 kin = everything.get(begun(event).id_bytes)
-                if kin is None or begun(event).abandoned or (event.name, event.place) in answered:
+                if kin is None or begun(event).abandoned or kin.row.id in answered:
                     continue
-                if not any(m.type in (MessageType.CANCEL, MessageType.TERMINATE) for m in kin.messages):
-                    text = f"it was not asked to end, and run {run} of its parent is over"
-                    yield Finding("forced_ends_are_told", kin.row.id, text)
+                if not orders(kin.messages, terminated=begun(event).terminated):
+                    text = f"it was not told to end, and run {run} of its parent is over"
+                    yield Finding("ends_are_told", kin.row.id, text)
+
+
+ENDS = frozenset(
+    {EventType.COMPLETED, EventType.FAILED, EventType.CANCELLED, EventType.TERMINATED, EventType.EXPIRED}
+)  # fmt: skip
+BEGUN_ANEW = ("restarted", CONTINUED)
+
+
+def orders(messages: Sequence[Message], *, terminated: bool) -> bool:
+    """Whether a child was told to end; one that is to be ``terminated`` was not only asked to."""
+    told = {message.type for message in messages}
+    return MessageType.TERMINATE in told or (MessageType.CANCEL in told and not terminated)
 
 
 def done_for_somebody(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Iterator[Finding]:
@@ -354,4 +369,4 @@ def findings(everything: Mapping[bytes, Evidence], ledger: Ledger, *, calm: bool
         for law in laws
         for text in law(evidence, ledger)
     ]
-    return [*found, *families(everything), *forced_ends_are_told(everything), *done_for_somebody(everything, ledger)]
+    return [*found, *families(everything), *ends_are_told(everything), *done_for_somebody(everything, ledger)]

@@ -203,8 +203,9 @@ class Stage:
         match node:
             case Within(part, seconds):
                 return await self._within(part, seconds)
-            case Kin(part, abandon, awaited):
-                child = self.kin().child.options(on_parent_end="abandon" if abandon else "cancel")
+            case Kin(part, abandon, awaited, terminate):
+                end = "abandon" if abandon else "terminate" if terminate else "cancel"
+                child = self.kin().child.options(on_parent_end=end)
                 asked = child(Program(part), process_id())
                 return ["child", await asked] if awaited else "left"
             case Attempted(part):

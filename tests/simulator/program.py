@@ -74,11 +74,12 @@ class Say(Struct, frozen=True, tag="say"):
 
 
 class Kin(Struct, frozen=True, tag="kin"):
-    """A child process; one that is not awaited is left behind when its parent ends, or asked to end."""
+    """A child process; one that is not awaited is left behind when its parent ends, asked to end, or terminated."""
 
     part: Node
     abandon: bool = False
     awaited: bool = True
+    terminate: bool = False
 
 
 class Attempted(Struct, frozen=True, tag="attempted"):
@@ -242,7 +243,9 @@ class Drawing:
         self._kindred += 1
         part = self._line(depth - 1, pace)
         self._kindred -= 1
-        return Kin(part, abandon=not awaited and self.chance.draw(2) == 1, awaited=awaited)
+        abandon = not awaited and self.chance.draw(2) == 1
+        terminate = not awaited and not abandon and self._labels % 2 == 1  # to draw it would make all that follows new
+        return Kin(part, abandon, awaited, terminate)
 
     def _attempted(self, depth: int, pace: float) -> Attempted:
         return Attempted(self._line(depth - 1, pace))
