@@ -42,8 +42,8 @@ BY_HAND = "by hand"
 class Facts(Struct):
     """What was done to one process from outside, as far as it matters for its end. ``calm`` means: no faults at all.
 
-    ``old`` says that old code may have had it in hand, ``kin`` that its children may have been ended by others,
-    ``bereft`` that they were told to end before it, and whoever told them died before it was ended itself.
+    ``old`` says that old code may have had it in hand, ``bereft`` that its children were told to end before it, and
+    whoever told them died before it was ended itself.
     """
 
     calm: bool = True
@@ -53,7 +53,6 @@ class Facts(Struct):
     by_hand: bool = False
     mended: bool = False
     old: bool = False
-    kin: bool = False
     bereft: bool = False
 
 
@@ -77,7 +76,7 @@ def endings(node: Node, facts: Facts) -> Endings:
             return Endings(True, False)
         case Kin(part):
             end = endings(part, facts)
-            return Endings(end.value or facts.by_hand, end.error or facts.kin or facts.bereft)
+            return Endings(end.value or facts.by_hand, end.error or facts.bereft)
         case Line(parts) | Fork(parts):
             every = [endings(part, facts) for part in parts]
             return Endings(all(end.value for end in every), any(end.error for end in every))

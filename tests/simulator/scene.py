@@ -11,6 +11,7 @@ from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.exhaustion import DESCRIPTORS
 from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding
 from perdure.testing.simulator import Cluster, Node
 from tests.simulator import continuity, evidence, oracle, probes
@@ -21,6 +22,7 @@ from tests.simulator.ledger import Desk, Ledger
 from tests.simulator.person import VERBS, WHY, Ask, Case, Person, case
 from tests.simulator.play import NEW, QUEUE, VERSIONED, VERSIONS, registry
 from tests.simulator.program import FEATURES, Drawing, Taste
+from tests.simulator.reasons import require_a_reason, root_of
 from tests.simulator.settling import Settling, Standstill
 from tests.simulator.witness import Witness
 
@@ -134,10 +136,14 @@ class Scene:
             if not node.alone:
                 await self._renew(node)
         try:
-            await Settling(self.cases, self._ask_quietly, self.ledger, evidence.KINDS).settle()
+            await Settling(self.cases, self._ask_quietly, self.ledger, evidence.KINDS, self._looked_at).settle()
         except Standstill as standstill:
             cluster.require("liveness", False, str(standstill))
         self.judge(await evidence.collected(cluster.client.store))
+
+    def _looked_at(self, row: Process) -> bytes:
+        require_a_reason(self.cluster, row)
+        return root_of(self.cluster, row)
 
     async def _deploy(self) -> None:
         """In the middle of it the code changes: nodes that start later have the new one, some are stopped for that."""
@@ -202,13 +208,15 @@ class Scene:
             *evidence.faults_by_shortage(everything),
         ]
         roots = {one.id_bytes: one for one in self.cases if one.id}
-        mended = any(one.facts.mended for one in self.cases)
+        mended = {one.id_bytes for one in self.cases if one.id and one.facts.mended}
         for id, one in everything.items():
             if one.row.kind not in ("play", "edition"):
                 continue
             known = roots.get(id)
             old = self.plan.deployment == "patch" and one.row.kind == "play"
-            facts = oracle.Facts(calm=False, cancelled=True, mended=mended, old=old) if known is None else known.facts
+            of_mended = root_of(cluster, one.row) in mended
+            kin = oracle.Facts(calm=False, cancelled=True, mended=of_mended, old=old)
+            facts = kin if known is None else known.facts
             facts = replace(facts, bereft=one.bereft)
             found += oracle.judge(one.row, evidence.program_of(one.row), facts)
         for finding in found:

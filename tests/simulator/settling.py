@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from perdure.engine import Engine
 from perdure.errors import IllegalMove
@@ -25,13 +26,24 @@ class Standstill(Exception):
 
 
 class Settling:
-    """Lets every process come to its end: resumes what is held, mends and retries what is broken, waits."""
+    """Lets every process come to its end: resumes what is held, mends and retries what is broken, waits.
 
-    def __init__(self, cases: list[Case], reach: Reach, ledger: Ledger, kinds: tuple[str, ...]) -> None:
+    ``look`` is shown whatever is broken or held; it says which person's process that is, or descends from, if it knows.
+    """
+
+    def __init__(
+        self,
+        cases: list[Case],
+        reach: Reach,
+        ledger: Ledger,
+        kinds: tuple[str, ...],
+        look: Callable[[Process], bytes | None] = lambda row: None,
+    ) -> None:
         self.cases = cases
         self.reach = reach
         self.ledger = ledger
         self.kinds = kinds
+        self.look = look
         self._tries: dict[bytes, int] = {}
 
     async def settle(self) -> None:
@@ -55,15 +67,15 @@ class Settling:
         return [row for search in searches for row in await engine.store.search(search)]
 
     async def _free(self, row: Process) -> None:
-        by = {"who": "Ann", "why": "the trouble is over"}
+        by, family = {"who": "Ann", "why": "the trouble is over"}, self.look(row)
         try:
             if row.status is Status.HELD:
                 await answered(self.reach(lambda engine: engine.process(row.id).resume(**by)))
                 return
             tries = self._tries[row.id] = self._tries.get(row.id, 0) + 1
             self.ledger.mended.add(id_text(row.id))
-            for case in self.cases:  # whose child it is matters little: what was mended may go well from now on
-                case.facts.mended = True
+            for case in self.cases:  # what was mended may go well from now on
+                case.facts.mended |= family in (None, case.id_bytes)
             if tries <= MENDS:
                 await answered(self.reach(lambda engine: engine.process(row.id).retry(**by)))
             elif tries <= 2 * MENDS and any(case.facts.by_hand or case.facts.old for case in self.cases):
