@@ -53,11 +53,18 @@ class Evidence(Struct):
         return any(TOLD_FIRST.encode() in (event.payload or b"") for event in held)
 
     def marks(self, why: str) -> dict[str, int]:
-        """How often its records say that it was restarted or terminated because of ``why``."""
+        """How often its records say that it was restarted, terminated, held or asked to cancel because of ``why``.
+
+        A run that keeps events of the one before it keeps that it was held, which counts twice then.
+        """
         opened = [opening_of(events) for run, events in self.runs.items() if run > 1]
         ended = [e for events in self.runs.values() for e in events if e.type is EventType.TERMINATED]
         told = [json.decode(event.payload or b"{}") for event in ended]
+        held = [e for events in self.runs.values() for e in events if e.type is EventType.HELD]
+        wishes = [message for message in self.messages if message.type is MessageType.CANCEL]
         return {
+            "hold": sum(json.decode(event.payload or b"{}").get("why") == why for event in held),
+            "cancel": sum(json.decode(message.sender or b"{}").get("why") == why for message in wishes),
             "restart": sum(one.done == "restarted" and one.sender.get("why") == why for one in opened),
             "terminate": sum(one.get("why") == why and not one.get("asked") for one in told),
         }

@@ -177,11 +177,11 @@ class Person:
                 facts.cancelled = True
                 deadline = 0.5 if order.verb == "cancel soon" else None
                 facts.terminated |= deadline is not None
-                self.ledger.wishes[case.id] += await answered(
-                    self.reach(lambda engine: engine.process(id).cancel(deadline=deadline, **by))
+                self.ledger.wishes[case.id] += await self._counted(
+                    "cancel", lambda engine: engine.process(id).cancel(deadline=deadline, **by)
                 )
             case "hold":
-                await self._once(self._hold)
+                await self._counted("hold", self._hold)
                 await asyncio.sleep(5.0 * order.choice)
                 await self._once(lambda engine: engine.process(id).resume(**by))
             case "terminate":
@@ -270,10 +270,12 @@ class Person:
         """Ask one engine; whether it has happened may stay unknown."""
         await answered(self.reach(ask))
 
-    async def _counted(self, verb: str, ask: Ask) -> None:
+    async def _counted(self, verb: str, ask: Ask) -> bool:
         """Ask once for what leaves one mark in the records: it was done if we are told so, and never more often."""
         self.case.ordered[verb] += 1
-        self.case.told[verb] += await answered(self.reach(ask))
+        told = await answered(self.reach(ask))
+        self.case.told[verb] += told
+        return told
 
     async def _insist(self, ask: Ask) -> None:
         """Ask one engine after the other until one has answered."""

@@ -244,9 +244,9 @@ class Scene:
         found = []
         for one in self.cases:
             evidence = everything.get(one.id_bytes)
-            marks = {"restart": 0, "terminate": 0} if evidence is None else evidence.marks(WHY)
-            for verb, times in marks.items():
-                if not one.told[verb] <= times <= one.ordered[verb]:
+            marks = dict.fromkeys(("restart", "terminate", "hold", "cancel"), 0)
+            for verb, times in (marks if evidence is None else evidence.marks(WHY)).items():
+                if times < one.told[verb] or (times > one.ordered[verb] and verb != "hold"):
                     text = f"{verb} was asked for {one.ordered[verb]} times, told to be done {one.told[verb]} times"
                     found.append(Finding("orders_are_carried_out", one.id_bytes, f"{text}, and done {times} times"))
         return found

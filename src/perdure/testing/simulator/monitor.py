@@ -14,7 +14,7 @@ from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import ANSWERS, Event
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import Message
+from perdure.kernel.message import DELIVERED, Message, SendAnswer
 from perdure.kernel.move import over_limit, unsound_move
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
@@ -83,6 +83,8 @@ class Monitor:
         self.movers: LookingLaw | None = None
         self.leases: dict[bytes, dict[bytes, int]] = {}
         self.strange: set[bytes] = set()
+        self._removed: set[bytes] = set()
+        self._set_back = False
         self.noted: Callable[[Process, Event], None] = lambda process, event: None
         self.wrote: Callable[[str], None] = lambda door: None
         self.took: Callable[[Life, Process], None] = lambda life, process: None
@@ -124,6 +126,7 @@ class Monitor:
         process = _row(connection, id)
         if process is None:
             self.known.pop(id, None)
+            self._removed.add(id)
             self.log.change(life, door, None if before is None else before.process, None, ())
             return None
         if altered:
@@ -196,22 +199,44 @@ class Monitor:
                     raise Violation("limits_are_kept", f"queue {queue.name}: {text}")
 
     def answered_starts(self, starts: Sequence[Start], answers: Sequence[StartAnswer]) -> None:
-        """A store was answered: a start that has the key itself is not told that another start has it."""
+        """A store was answered: what was created is there, and no start that has the key itself is told of another."""
         for start, answer in zip(starts, answers, strict=True):
-            if answer.id == start.process.id and answer.verdict in (StartVerdict.EXISTS, StartVerdict.CONFLICT):
+            if answer.verdict is StartVerdict.CREATED:
+                self._there(
+                    start.process, start.process.id in self.known, "it was answered as created, and is not there"
+                )
+            elif answer.id == start.process.id and answer.verdict in (StartVerdict.EXISTS, StartVerdict.CONFLICT):
                 text = f"its own start was answered {answer.verdict}, as if it were another one"
                 self.loop.fail(self.violation("answers_are_true", start.process, text))
 
     def answered_commits(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer]) -> None:
-        """A store was answered: no commit that is refused is written down (rule 5)."""
+        """A store was answered: a commit is written down if it was applied, and not if it was refused (rule 5)."""
         for commit, answer in zip(commits, answers, strict=True):
-            if answer.verdict is not Verdict.REFUSED or not commit.events:
-                continue
             after, known = commit.after, self.known.get(commit.after.id)
+            if known is None or known.process.run != after.run or not commit.events:
+                continue
             first = replace(commit.events[0], token=after.token, version=after.version)
-            if known is not None and known.process.run == after.run and first in known.events:
-                text = f"the commit with its event {first.number} was refused, and is there"
-                self.loop.fail(self.violation("answers_are_true", known.process, text))
+            text = f"the commit with its event {first.number} was answered: {answer.verdict}"
+            if answer.verdict is Verdict.APPLIED:
+                self._there(known.process, first in known.events, f"{text}, and is not there")
+            elif answer.verdict is Verdict.REFUSED and first in known.events:
+                self.loop.fail(self.violation("answers_are_true", known.process, f"{text}, and is there"))
+
+    def answered_sends(self, sent: Sequence[Message], answers: Sequence[SendAnswer]) -> None:
+        """A store was answered: what was delivered lies in the inbox."""
+        connection = self.server.connection
+        for message, answer in zip(sent, answers, strict=True):
+            known = self.known.get(answer.process)
+            if answer.verdict is not DELIVERED or known is None or connection is None:
+                continue
+            query = "SELECT 1 FROM message WHERE process = ? AND id = ?"
+            found = connection.raw.execute(query, (answer.process, message.id)).fetchone()
+            self._there(known.process, found, f"message {answer.number} was answered as delivered, and is not there")
+
+    def _there(self, process: Process, holds: object, text: str) -> None:
+        """What was answered to be written is there, unless it was removed, altered or set back since."""
+        if not holds and not self._set_back and process.id not in self._removed | self.strange:
+            self.loop.fail(self.violation("answers_are_true", process, text))
 
     def violation(self, law: str, process: Process, text: str) -> Violation:
         """A broken law, with the name that the process has in this history."""
@@ -231,6 +256,7 @@ class Monitor:
         assert connection is not None
         before = {id: known.process for id, known in self.known.items()}
         self._timekeeper.anew()
+        self._set_back = True
         self.known = {}
         for (id,) in connection.raw.execute("SELECT id FROM process ORDER BY id").fetchall():
             process = _row(connection, id)

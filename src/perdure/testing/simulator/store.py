@@ -161,7 +161,10 @@ class SimStore(SqliteStore):
         """See Store."""
         DOOR.set("send")
         here, locked = self._unlocked(messages)
-        answers = iter(await super().send(here))
+        answered = await super().send(here)
+        if self._server.monitor is not None:
+            self._server.monitor.answered_sends(here, answered)
+        answers = iter(answered)
         told = [
             SendAnswer(SendVerdict.BUSY, one.process) if number in locked else next(answers)
             for number, one in enumerate(messages)
