@@ -53,6 +53,7 @@ APART = (
     "core_suspects:guilty_among_many",
     "core_sweeps:crowds",
     "core_thresholds:calls",
+    "core_timers:alarms",
     "core_upgrade:rolling",
     "core_workflow_retry:errands",
 )
