@@ -146,3 +146,25 @@ def test_a_plain_step_runs_in_a_virtual_thread() -> None:
         cluster.require("value", await (await cluster.client.start(added)).result() == 42, "the steps have run")
 
     assert simulate(scenario, workflows=[added], swarm=Swarm()).violation is None
+
+
+def test_an_error_that_nobody_reads_fails_its_history_also_if_the_task_is_cancelled_afterwards() -> None:
+    async def failing() -> None:
+        raise ValueError("a slip of the pen")
+
+    async def failed() -> asyncio.Task[None]:
+        task = asyncio.create_task(failing())
+        await asyncio.sleep(1)
+        return task
+
+    async def forgotten(cluster: Cluster) -> None:
+        await failed()
+
+    async def cancelled(cluster: Cluster) -> None:
+        (await failed()).cancel()
+
+    async def read(cluster: Cluster) -> None:
+        (await failed()).exception()
+
+    found = [simulate(one, workflows=[pair], swarm=Swarm()).violation for one in (forgotten, cancelled, read)]
+    assert [one and one.law for one in found] == ["nothing_unexpected", "nothing_unexpected", None]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from perdure import limits
+from perdure.kernel.names import id_text
 from perdure.testing.simulator import database
 from perdure.testing.simulator.choice import Choices, Record
 from perdure.testing.simulator.cluster import Cluster, Hosted
@@ -171,8 +172,12 @@ class _Ear(logging.Handler):
         self._cluster.log.note(life.name, f"logs {record.levelname.lower()}: {text}")
         if record.exc_info is not None and "please report" in text:
             self._loop.fail(_unexpected(text, record.exc_info[1]))
-        elif any(words in text for words in UNWRITTEN) and not self._closes(life):
+        elif any(words in text for words in UNWRITTEN) and not (self._closes(life) or self._damaged(text)):
             self._loop.fail(_unexpected(text, None))
+
+    def _damaged(self, text: str) -> bool:
+        """Whether a text is of a process that was altered by hand: the store may refuse what is written of it."""
+        return any(id_text(id) in text for id in self._cluster.monitor.strange)
 
     def _closes(self, life: Life) -> bool:
         """Whether an engine of that life closes: what it has not written then is left to others."""

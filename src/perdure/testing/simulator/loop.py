@@ -335,13 +335,16 @@ class SimLoop(_Base):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep an error that nobody retrieved; the laws of the simulator end the history.
 
-        Most are told when a history is freed. What a life that was killed has left is no matter.
+        Most are told when a history is freed. What a life that was killed has left is no matter, nor the weather that
+        one has met as it stopped.
         """
         error, whose = context.get("exception"), context.get("future") or context.get("task")
         life = getattr(whose, "life", None)
         if isinstance(error, Escape | Violation):
             self.fail(error)
-        elif error is not None and (life is None or not life.dead or life.stopped):
+        elif error is None or (life is not None and life.dead and not life.stopped):
+            return
+        elif life is None or not life.stopped or not isinstance(error, StoreError):
             self.troubles.append(context)
 
 

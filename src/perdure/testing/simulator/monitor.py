@@ -223,7 +223,7 @@ class Monitor:
                 self.loop.fail(self.violation("answers_are_true", known.process, f"{text}, and is there"))
 
     def answered_sends(self, sent: Sequence[Message], answers: Sequence[SendAnswer]) -> None:
-        """A store was answered: what was delivered lies in the inbox."""
+        """A store was answered: what was delivered lies in the inbox, or was heard, and may have been pruned."""
         connection = self.server.connection
         for message, answer in zip(sent, answers, strict=True):
             known = self.known.get(answer.process)
@@ -231,6 +231,7 @@ class Monitor:
                 continue
             query = "SELECT 1 FROM message WHERE process = ? AND id = ?"
             found = connection.raw.execute(query, (answer.process, message.id)).fetchone()
+            found = found or known.process.seen >= answer.number
             self._there(known.process, found, f"message {answer.number} was answered as delivered, and is not there")
 
     def _there(self, process: Process, holds: object, text: str) -> None:
