@@ -39,8 +39,8 @@ class SimTask(asyncio.Task[Any]):
         return self.number
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Ask it to end. Asyncio forgets an error that nobody has read: it is told, unless it is the weather's."""
-        if self.done() and self._log_traceback and not isinstance(self.exception(), StoreError):  # type: ignore[attr-defined]
+        """Ask it to end. Asyncio would forget an error that nobody has read: it is told."""
+        if self.done() and self._log_traceback:  # type: ignore[attr-defined]
             text = "a task was cancelled that had failed, and nobody has read its error"
             self.get_loop().call_exception_handler({"message": text, "exception": self.exception(), "future": self})
         return super().cancel(msg)
@@ -335,16 +335,14 @@ class SimLoop(_Base):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep an error that nobody retrieved; the laws of the simulator end the history.
 
-        Most are told when a history is freed. What a life that was killed has left is no matter, nor the weather that
-        one has met as it stopped.
+        Most are told when a history is freed. What a life that was killed has left is no matter, nor what the weather
+        has done: whoever it stops for good is found by other laws.
         """
         error, whose = context.get("exception"), context.get("future") or context.get("task")
         life = getattr(whose, "life", None)
         if isinstance(error, Escape | Violation):
             self.fail(error)
-        elif error is None or (life is not None and life.dead and not life.stopped):
-            return
-        elif life is None or not life.stopped or not isinstance(error, StoreError):
+        elif not isinstance(error, StoreError | None) and (life is None or not life.dead or life.stopped):
             self.troubles.append(context)
 
 
