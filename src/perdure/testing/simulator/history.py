@@ -21,7 +21,6 @@ from perdure.testing.simulator.escape import closed
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.log import Log
 from perdure.testing.simulator.loop import SimLoop
-from perdure.testing.simulator.store import SimStore
 from perdure.testing.simulator.swarm import Swarm
 from perdure.testing.simulator.violation import Violation
 from perdure.turns.eviction import close
@@ -181,8 +180,8 @@ class _Ear(logging.Handler):
 
     def _closes(self, life: Life) -> bool:
         """Whether an engine of that life closes: what it has not written then is left to others."""
-        engines = [one for one in self._cluster.engines if isinstance(one.store, SimStore) and one.store.life is life]
-        return any(one._closing is not None for one in engines)
+        engines = [node.built for node in self._cluster.nodes if node.life is life]
+        return any(one is not None and one._closing is not None for one in engines)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class SimTask(asyncio.Task[Any]):
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Ask it to end. Asyncio would forget an error that nobody has read: it is told."""
-        if self.done() and self._log_traceback:  # type: ignore[attr-defined]
+        if self.done() and self._log_traceback:
             text = "a task was cancelled that had failed, and nobody has read its error"
             self.get_loop().call_exception_handler({"message": text, "exception": self.exception(), "future": self})
         return super().cancel(msg)
