@@ -153,7 +153,8 @@ async def _ended(cluster: Cluster, handle: Handle[Any], state: str) -> Any:
 async def _lost_last(handle: Handle[Any]) -> bool:
     """Whether nothing has ended between the last loss of its worker and now: what waits for a person was under way."""
     ends = (EventType.REVIVED, EventType.STEP_COMPLETED, EventType.ATTEMPT_FAILED)
-    return [event.type for event in await handle.history() if event.type in ends][-1] is EventType.REVIVED
+    found = [event.type for event in await handle.history() if event.type in ends]  # none, if its lease has lapsed
+    return found[-1:] in ([], [EventType.REVIVED])
 
 
 def _interrupted(row: Process) -> bool:
