@@ -185,4 +185,4 @@ def test_the_children_for_which_a_process_waits_are_those_without_an_answer() ->
         Event(2, 0, EventType.CHILD_STARTED, 8, "0:2", "parcel", b'{"id":"%s"}' % (b"1" * 32)),
         Event(3, 1, EventType.STEP_COMPLETED, 8, "0:1", "parcel", message=1),
     ]
-    assert open_children(events) == [bytes.fromhex("1" * 32)]
+    assert open_children(events) == ([bytes.fromhex("1" * 32)], True)

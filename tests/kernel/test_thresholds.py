@@ -107,7 +107,7 @@ def test_a_policy_says_a_chain_by_names_and_values_and_keeps_what_it_does_not_sa
     made = fitting(Retry(first=0.5, never=ValueError), given)
     assert made == Retry(attempts=2, first=0.5, never=ValueError, then=["alert", Retry(10, 300, cap=300), "break"])
     assert policies.encode() == (
-        '{"order.*.charge":{"attempts":2,"then":["alert",{"attempts":10,"first":300,"cap":300},"break"]}}'
+        '[{"order.*.charge":{"attempts":2,"then":["alert",{"attempts":10,"first":300,"cap":300},"break"]}}]'
     )
     assert Retry(**made.numbers(), never=ValueError) == made
     assert plain_stages(["break"]) == ("break",)

@@ -8,6 +8,8 @@ import pytest
 
 from perdure.store.sealed.offload import Folder
 from perdure.testing.conformance import Ground, StoreConformance
+from perdure.testing.conformance.lettering import bulk
+from perdure.testing.conformance.trial import Trial
 from tests.store.sealed.ground import SealedGround, codecs
 
 
@@ -17,6 +19,12 @@ class TestSealedSqlite(StoreConformance):
     @pytest.fixture
     def ground(self, sqlite_file: Ground, tmp_path: Path) -> Ground:
         return SealedGround(sqlite_file, codecs(), Folder(tmp_path / "blobs", above=4096))
+
+    async def test_a_claim_takes_no_more_than_8_mib_of_rows_and_one_at_least(self, trial: Trial) -> None:
+        """What a row holds counts: of a payload in the folder, where it lies."""
+        for n in range(10):
+            await trial.started(input=bulk(1_000_000 + n))
+        assert len((await trial.claim(await trial.worker())).claimed) == 10
 
 
 class TestSealedPostgresPooled(StoreConformance):

@@ -52,7 +52,8 @@ DECLARE
 BEGIN
     more := false;
     FOR one IN
-        SELECT p.id, p.events::bigint * (p.run - coalesce(p.first_run, 1) + 1) AS events FROM perdure.process p
+        SELECT p.id, least(p.events::numeric * (p.run::bigint - coalesce(p.first_run, 1) + 1), prune_portion.events + 1) AS events
+        FROM perdure.process p
         WHERE p.due_at IS NULL AND p.changed_at <= t - finished * interval '1 microsecond'
           AND NOT EXISTS (SELECT FROM perdure.note n WHERE n.name = 'retention' AND n.changed_at > t - interval '1 day')
         ORDER BY p.changed_at, p.id LIMIT most FOR UPDATE SKIP LOCKED
@@ -85,7 +86,7 @@ $$;
 
 -- The same for workers of the release before: one portion. See perdure.prune_portion.
 CREATE OR REPLACE FUNCTION perdure.prune(finished bigint, keys bigint, most int, OUT processes int, OUT forgotten int)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 BEGIN
     SELECT r.processes, r.forgotten INTO processes, forgotten FROM perdure.prune_portion(finished, keys, most, 3000) AS r;
 END
