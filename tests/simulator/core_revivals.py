@@ -143,18 +143,23 @@ async def _ended(cluster: Cluster, handle: Handle[Any], state: str) -> Any:
             return await handle.result()
         except ProcessBroken as error:
             row = await cluster.client.row(handle.id)
-            stays = state == "never" and _interrupted(row) and await _lost_last(handle)
+            stays = state == "never" and _interrupted(row) and await _lost_last(cluster, handle, row)
             lets = stays or by_the_weather_alone(cluster, row)
             cluster.require("everything_ends", lets, f"an errand in {state} is broken by {error}")
             Seen.stayed += stays
         await handle.retry(who="anna")
 
 
-async def _lost_last(handle: Handle[Any]) -> bool:
-    """Whether nothing has ended between the last loss of its worker and now: what waits for a person was under way."""
+async def _lost_last(cluster: Cluster, handle: Handle[Any], row: Process) -> bool:
+    """Whether something was under way when a worker was lost, after which the errand was parked.
+
+    A lease that has lapsed leaves no event of its own in what is parked; otherwise nothing has ended since the loss.
+    """
+    if cluster.monitor.taken_over.get(row.id) == row.token - 1:
+        return True
     ends = (EventType.REVIVED, EventType.STEP_COMPLETED, EventType.ATTEMPT_FAILED)
-    found = [event.type for event in await handle.history() if event.type in ends]  # none, if its lease has lapsed
-    return found[-1:] in ([], [EventType.REVIVED])
+    found = [event.type for event in await handle.history() if event.type in ends]
+    return found[-1:] == [EventType.REVIVED]
 
 
 def _interrupted(row: Process) -> bool:

@@ -83,6 +83,8 @@ class Monitor:
         self.movers: LookingLaw | None = None
         self.leases: dict[bytes, dict[bytes, int]] = {}
         self.strange: set[bytes] = set()
+        self.taken_over: dict[bytes, int] = {}
+        """By process: the token with which it was last taken from an owner, also by that owner itself."""
         self._removed: set[bytes] = set()
         self._set_back = False
         self.noted: Callable[[Process, Event], None] = lambda process, event: None
@@ -160,6 +162,8 @@ class Monitor:
                 del self.lost[id]
         if process.owner is None:
             return None
+        if was is not None and was.owner is not None and was.token != process.token:
+            self.taken_over[id] = process.token
         if process.due_at is not None:
             self.leases.setdefault(id, {})[process.owner] = process.due_at
         if worker is None:
