@@ -168,8 +168,13 @@ def _watched(link: socket.socket) -> tuple[list[str], str]:
     """Fork once more: this OS process tells what became of the program, the other is the program, and returns."""
     head, streams = _received(link)
     folder, environment, words = marshal.loads(_exactly(link, int.from_bytes(head, "big")))  # noqa: S302 (our own)
+    # Who ends the tests with their whole group does not reach the program, whose session is another. So this OS process
+    # stays until its giver is gone, and ends the program then.
+    before = {what: signal.signal(what, signal.SIG_IGN) for what in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     pid = os.fork()
     if pid == 0:
+        for what, handler in before.items():
+            signal.signal(what, handler)
         link.close()
         os.setsid()
         for number, one in enumerate(streams):

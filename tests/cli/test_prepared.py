@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.terminal import Program
 from tests.prepared import LENGTH, prepared
-from tests.source import SOURCE
+from tests.source import PYTHONPATH, SOURCE
 
 LIMIT = 30.0
 
@@ -30,6 +30,15 @@ async def order(name: str) -> str:
 if __name__ == "__main__":
     print(sys.argv[1:], __file__, sys.path[0], os.getpid() == os.getsid(0))
     sys.exit(7)
+"""
+
+OURS = """
+import os, signal
+from tests.prepared import prepared
+
+code = "import signal; print('begun', flush=True); signal.pause()"
+program = prepared().start(["-c", code], dict(os.environ), (os.dup(0), os.dup(1), os.dup(2)))
+signal.pause()
 """
 
 
@@ -114,6 +123,19 @@ def test_one_that_is_forked_from_here_has_a_session_of_its_own_and_tells_what_en
     programs[0].signal(signal.SIGKILL)
     assert programs[0].wait() == -signal.SIGKILL
     programs[0].signal(signal.SIGTERM)  # which nobody gets
+
+
+def test_one_that_is_forked_ends_with_the_tests_when_their_whole_group_is_ended(tmp_path: Path) -> None:
+    ours = tmp_path / "ours.py"
+    ours.write_text(OURS)
+    with subprocess.Popen(
+        [sys.executable, str(ours)], env={**os.environ, "PYTHONPATH": PYTHONPATH},
+        stdout=subprocess.PIPE, start_new_session=True,
+    ) as tests:  # fmt: skip
+        assert tests.stdout is not None
+        assert tests.stdout.readline() == b"begun\n"
+        os.killpg(tests.pid, signal.SIGTERM)
+        assert tests.stdout.read() == b""  # ends when the program, which has it open too, is gone
 
 
 def test_a_signal_that_comes_before_the_pid_of_the_program_is_passed_on_to_it(tmp_path: Path) -> None:
