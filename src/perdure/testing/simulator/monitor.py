@@ -162,16 +162,20 @@ class Monitor:
                 del self.lost[id]
         if process.owner is None:
             return None
-        if was is not None and was.owner is not None and was.token != process.token:
-            self.taken_over[id] = process.token
-        if process.due_at is not None:
-            self.leases.setdefault(id, {})[process.owner] = process.due_at
+        self._owned(was, process, process.owner)
         if worker is None:
             return None  # a command that takes a row for a moment is no worker
         if worker[0] is not None:
             raise self.violation("one_owner", process, "it was taken by an incarnation that has ended")
         self.took(life, process)
         return process, was is not None and was.owner is not None
+
+    def _owned(self, was: Process | None, process: Process, owner: bytes) -> None:
+        """Note until when an owner has the process, and whether it was taken from one."""
+        if was is not None and was.owner is not None and was.token != process.token:
+            self.taken_over[process.id] = process.token
+        if process.due_at is not None:
+            self.leases.setdefault(process.id, {})[owner] = process.due_at
 
     def _check(self, was: Process | None, known: Known, fresh: Sequence[Event], now: int) -> None:
         """Hold one process, with its ``fresh`` events, against the laws of a row and its history."""
