@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logger("process")
 
 
-def let_go(holder: Holder, instance: Instance, commit: Commit, write: Callable[[Commit], None]) -> None:
+def take_leave(holder: Holder, instance: Instance, commit: Commit, write: Callable[[Commit], None]) -> None:
     """Let a process go that was just claimed, and ``write`` its commit: at once, or when very many children were told.
 
     Nothing is written if another worker has the process by then, or if the orders cannot be sent: then its lease

@@ -45,5 +45,5 @@ def restarted(
             holder.events.posted(commit)
             holder.events.due(parts.time.now())
 
-    farewell.let_go(holder, instance, commit, lambda commit: parts.committer.commit(commit, answered))
+    farewell.take_leave(holder, instance, commit, lambda commit: parts.committer.commit(commit, answered))
     return True

@@ -163,7 +163,7 @@ def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool
     commit = transition.terminated(
         claimed.process, Sender.read(order.sender), claimed.events, now=scheduler.parts.time.now()
     )
-    farewell.let_go(scheduler, instance, commit, partial(_end, scheduler))
+    farewell.take_leave(scheduler, instance, commit, partial(_end, scheduler))
     return True
 
 
