@@ -112,13 +112,18 @@ class Prepared:
 
     def start(self, words: Sequence[str], environment: dict[str, str], streams: tuple[int, int, int]) -> Program:
         """Start ``python`` with these arguments in this folder; the streams are descriptors, to be closed by you."""
+        link = self.ask(words, environment, streams)
+        return Program(link, int.from_bytes(_exactly(link, LENGTH), "big"))
+
+    def ask(self, words: Sequence[str], environment: dict[str, str], streams: tuple[int, int, int]) -> socket.socket:
+        """The same, without waiting: the link tells its pid, and then its status; the program ends if it is closed."""
         link = socket.socket(socket.AF_UNIX)
         link.connect(str(self._place))
         held = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
         asked = marshal.dumps((os.getcwdb(), held, list(words)))
         socket.send_fds(link, [len(asked).to_bytes(LENGTH, "big")], streams)
         link.sendall(asked)
-        return Program(link, int.from_bytes(_exactly(link, LENGTH), "big"))
+        return link
 
     def close(self) -> None:
         """End it; the programs that it was forked for go on."""
@@ -188,17 +193,27 @@ def _watched(link: socket.socket) -> tuple[list[str], str]:
         os.close(one)
     for one in range(STREAMS):
         os.close(one)  # else whoever reads what the program prints would wait for this one's end
-    link.sendall(pid.to_bytes(LENGTH, "big"))
     threading.Thread(target=_kill_with_its_giver, args=(link, pid), daemon=True).start()
+    _tell(link, pid)
     _, status = os.waitpid(pid, 0)
-    link.sendall(status.to_bytes(LENGTH, "big"))
+    _tell(link, status)
     os._exit(0)
+
+
+def _tell(link: socket.socket, what: int) -> None:
+    try:
+        link.sendall(what.to_bytes(LENGTH, "big"))
+    except OSError:
+        pass  # the giver is gone: _kill_with_its_giver hears of it too
 
 
 def _kill_with_its_giver(link: socket.socket, pid: int) -> None:
     """The one who gave the command says nothing more: the connection ends when that OS process does."""
-    if not link.recv(1):
-        os.kill(pid, signal.SIGKILL)
+    try:
+        link.recv(1)
+    except ConnectionResetError:
+        pass  # it was gone before it had read what it was told
+    os.kill(pid, signal.SIGKILL)
 
 
 def _received(link: socket.socket) -> tuple[bytes, array.array[int]]:

@@ -138,6 +138,15 @@ def test_one_that_is_forked_ends_with_the_tests_when_their_whole_group_is_ended(
         assert tests.stdout.read() == b""  # ends when the program, which has it open too, is gone
 
 
+def test_one_whose_giver_is_gone_before_it_has_heard_of_it_ends_all_the_same() -> None:
+    ends, held = os.pipe()
+    link = prepared().ask(["-c", "import signal; signal.pause()"], dict(os.environ), (ends, held, held))
+    os.close(held)
+    link.close()
+    with open(ends, "rb") as printed:
+        assert printed.read() == b""  # ends when the program is gone
+
+
 def test_a_signal_that_comes_before_the_pid_of_the_program_is_passed_on_to_it(tmp_path: Path) -> None:
     *command, _ = prepared().command
     with socket.socket(socket.AF_UNIX) as server:
