@@ -125,6 +125,95 @@ async def test_passes_that_could_not_be_written_are_told_later(watch: Watch) -> 
     assert (await stored(watch))["idle"].total_changed == 7
 
 
+async def look_unanswered(watch: Watch, log: SweepLog) -> None:
+    """Look, and write what follows; the answer to that is lost."""
+    before = await watch.store.store.records(Note)
+
+    async def after(name: str, argument: object) -> None:
+        if argument is Note and await watch.store.store.records(Note) != before:
+            watch.store.after = nothing
+            raise StoreUnavailable("the answer was lost")
+
+    watch.store.after = after
+    with pytest.raises(StoreUnavailable):
+        await log.look()
+
+
+async def look_cut_off(watch: Watch, log: SweepLog) -> None:
+    """Look, and write nothing: the database goes away just before."""
+    looks: list[str] = []
+
+    async def before(name: str, argument: object) -> None:
+        looks.append(name)
+        if looks.count("records") == 2:
+            watch.store.before = nothing
+            raise StoreUnavailable("cut off")
+
+    watch.store.before = before
+    with pytest.raises(StoreUnavailable):
+        await log.look()
+
+
+async def nothing(name: str, argument: object) -> None:
+    """Nothing goes wrong any more."""
+
+
+@pytest.mark.parametrize("others", [0, 5], ids=["", "written over"])
+async def test_passes_whose_answer_was_lost_count_once(watch: Watch, others: int) -> None:
+    one, two = made(await watch.context()), made(await watch.context())
+    passed(one, "idle", changed=3)
+    await look_unanswered(watch, one)
+    if others:
+        passed(two, "idle", changed=others)
+        await two.look()
+    passed(one, "idle", changed=4)
+    await one.look()
+    assert (await stored(watch))["idle"].total_changed == 7 + others
+
+
+async def test_passes_that_were_not_written_count_although_another_worker_has_written_since(watch: Watch) -> None:
+    one, two = made(await watch.context()), made(await watch.context())
+    passed(one, "idle", changed=3)
+    await look_cut_off(watch, one)
+    passed(two, "idle", changed=4)
+    await two.look()
+    await one.look()
+    assert (await stored(watch))["idle"].total_changed == 7
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["", "written over"])
+async def test_people_are_told_of_a_silence_although_the_answer_to_that_was_lost(watch: Watch, over: bool) -> None:
+    contexts = [await watch.context(), await watch.context()]
+    [one, two], told = [made(context) for context in contexts], [Told(context) for context in contexts]
+    for log in (one, two):
+        await log.look()
+    await looking(watch, QUIET - 2, one, two)
+    await watch.passed(2)
+    await look_unanswered(watch, one)
+    if over:
+        two.began("idle", began(0.0))
+        two.failed("idle", ValueError())
+        await two.look()
+    for log in (one, two, one):
+        await log.look()
+    assert await many(told) == 1
+
+
+async def test_people_are_not_told_of_a_silence_that_has_ended_before_its_answer_is_known(watch: Watch) -> None:
+    contexts = [await watch.context(), await watch.context()]
+    [one, two], told = [made(context) for context in contexts], [Told(context) for context in contexts]
+    for log in (one, two):
+        await log.look()
+    await looking(watch, QUIET - 2, one, two)
+    await watch.passed(2)
+    await look_unanswered(watch, one)
+    await watch.passed(1)
+    passed(two, "idle", changed=1)
+    for log in (two, one):
+        await log.look()
+    assert await many(told) == 0
+
+
 async def test_an_error_is_kept_by_its_class_and_is_no_pass(watch: Watch) -> None:
     log = made(await watch.context())
     log.began("idle", began(0.0))

@@ -7,6 +7,7 @@ something is not written over if it cannot be read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from msgspec import Struct, json
@@ -45,3 +46,13 @@ class Note(Struct, frozen=True, gc=False):
     def next(self, content: Struct, now: int) -> Note:
         """The note with this content, as the version that follows this one."""
         return Note(self.name, self.version + 1, now, json.encode(content).decode())
+
+    def written(self, notes: Mapping[str, Note], *, answered: bool) -> bool | None:
+        """Whether this change was written, by the notes as they were read after it; ``answered``: as its answer.
+
+        None: nobody knows, as its answer was lost and others have changed the note since then.
+        """
+        found = notes.get(self.name)
+        if found == self:
+            return True
+        return False if answered or found is None or found.version <= self.version else None

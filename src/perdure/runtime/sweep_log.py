@@ -8,6 +8,7 @@ are. The same look tells of sweeps that no worker passes, and runs in a loop of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,6 +27,14 @@ AWAY_SECONDS = limits.SWEEP_SILENT_SECONDS / 2
 """After so long without a look the database or this worker was away, and so may the sweeps of all workers have been."""
 
 
+class SweepChange(NamedTuple):
+    """A change of a sweep's note: the passes that it adds, and, if it is an alarm, how long the silence was."""
+
+    change: Note
+    ours: Passes
+    silent: int
+
+
 class SweepLog:
     """What this worker knows of the passes of sweeps. ``periods`` has the seconds between two passes of each."""
 
@@ -38,6 +47,7 @@ class SweepLog:
         self._events = context.events
         self._periods = periods
         self._gathered: dict[str, Passes] = {}
+        self._tried: dict[str, SweepChange] = {}  # what was to be written, until it is known whether it was
         self._under_way: dict[str, SweepRound] = {}
         self._told_of: set[SweepRound] = set()
         self._since: int | None = None  # since when this worker looks: before that it knows of no silence
@@ -72,32 +82,38 @@ class SweepLog:
         self._tell_of_hung()
         notes = {note.name: note for note in await self._store.records(Note)}
         now = await self._store.now()
+        self._settle(notes, answered=False)
         self._events.noted(notes, now)
         if self._since is None or now - self._looked > microseconds(AWAY_SECONDS):
             self._since = now
         self._looked = now
-        gathered, self._gathered = self._gathered, {}  # with the passes that have ended while the store answered
-        try:
-            changes, alarms = {}, set()
-            for sweep, period in self._periods.items():
-                note = notes.get(PREFIX + sweep, Note(PREFIX + sweep))
-                known, ours = note.read(Passes), gathered.get(sweep, Passes())
-                together = known.and_then(ours)
-                after = self._alarmed(together, period, now)
-                if after != together:
-                    alarms.add(sweep)
-                if sweep in alarms or ours.worth_writing(known, note.changed_at, now):
-                    changes[sweep] = note.next(after, now)
-            written = await self._store.records(Note, list(changes.values())) if changes else []
-            for sweep in [sweep for sweep, change in changes.items() if change in written]:
-                gathered.pop(sweep, None)
-                if sweep in alarms:
-                    # If we die here nobody was told that it is silent: a worker tells of it again after a while.
-                    last = max(changes[sweep].read(Passes).at, self._since)
-                    self._alerts.sweep_silent(sweep, now - last, now)
-        finally:
-            for sweep, passes in gathered.items():
-                self._gathered[sweep] = passes.and_then(self._gathered.get(sweep, Passes()))
+        for sweep, period in self._periods.items():
+            note, ours = notes.get(PREFIX + sweep, Note(PREFIX + sweep)), self._gathered.get(sweep, Passes())
+            known = note.read(Passes)
+            together = known.and_then(ours)
+            after = self._alarmed(together, period, now)
+            alarm = after != together
+            if alarm or ours.worth_writing(known, note.changed_at, now):
+                self._gathered.pop(sweep, None)
+                silent = now - max(after.at, self._since) if alarm else 0
+                self._tried[sweep] = SweepChange(note.next(after, now), ours, silent)
+        if self._tried:
+            changes = [tried.change for tried in self._tried.values()]
+            # If we die here nobody was told which are silent: a worker tells of them again after a while.
+            notes = {note.name: note for note in await self._store.records(Note, changes)}
+            self._settle(notes, answered=True)
+
+    def _settle(self, notes: Mapping[str, Note], *, answered: bool) -> None:
+        """See which changes were written; passes that were not are added later. Of what nobody knows none are.
+
+        People are told of a silence if the alarm stands in the note, whoever has written that since, and it goes on.
+        """
+        settled, self._tried = self._tried, {}
+        for sweep, (change, ours, silent) in settled.items():
+            if change.written(notes, answered=answered) is False:
+                self._gathered[sweep] = ours.and_then(self._gathered.get(sweep, Passes()))
+            elif silent and _silence(notes[change.name]) == _silence(change):
+                self._alerts.sweep_silent(sweep, silent, change.changed_at)
 
     def _alarmed(self, passes: Passes, period: float, now: int) -> Passes:
         """The same, or with the time of an alarm if people are to be told now that the sweep is silent."""
@@ -115,3 +131,9 @@ class SweepLog:
                 self._told_of = {round, *self._told_of.intersection(self._under_way.values())}
                 text = "the sweep %s has been under way in this worker for %.0f s, and does not come to an end"
                 log.warning(text, sweep, seconds)
+
+
+def _silence(note: Note) -> tuple[int, int, str]:
+    """The silence that was told last, and by whom: since the last pass, at that time."""
+    passes = note.read(Passes)
+    return passes.at, passes.alarmed_at, passes.alarmed_by
