@@ -49,6 +49,19 @@ async def look_unanswered(store: FaultyStore, watch: OutageWatch) -> None:
         await watch.look()
 
 
+async def look_cut_off(store: FaultyStore, watch: OutageWatch) -> None:
+    """Look, and write nothing: the database goes away just before."""
+
+    async def before(name: str, argument: Any) -> None:
+        if argument is Note and watch._tried:  # what follows is about to be written
+            store.before = nothing
+            raise StoreUnavailable("cut off")
+
+    store.before = before
+    with pytest.raises(StoreUnavailable):
+        await watch.look()
+
+
 async def nothing(name: str, argument: Any) -> None:
     """Nothing goes wrong any more."""
 
@@ -75,16 +88,21 @@ async def test_failures_whose_answer_was_lost_are_not_counted_twice(opened: Open
 async def test_failures_that_were_not_written_are_counted_later(opened: Open) -> None:
     _, store, watch = await watching(opened, [], failures=4)
     fail(watch, 2)
-
-    async def before(name: str, argument: Any) -> None:
-        if argument is Note and watch._tried:  # what follows is about to be written
-            store.before = nothing
-            raise StoreUnavailable("cut off")
-
-    store.before = before
-    with pytest.raises(StoreUnavailable):
-        await watch.look()
+    await look_cut_off(store, watch)
     fail(watch, 1)
+    await watch.look()
+    assert [count.number for count in (await state(store)).counts.values()] == [3]
+
+
+async def test_failures_that_were_not_written_are_counted_although_another_worker_has_written_since(
+    opened: Open,
+) -> None:
+    _, store, watch = await watching(opened, [], failures=5)
+    _, _, other = await watching(opened, [], failures=5)
+    fail(watch, 2)
+    await look_cut_off(store, watch)
+    fail(other, 1)
+    await other.look()
     await watch.look()
     assert [count.number for count in (await state(store)).counts.values()] == [3]
 
@@ -110,6 +128,33 @@ async def test_an_outage_whose_begin_was_not_answered_is_told_of_once(opened: Op
     assert watch.holds("order")
     await until(lambda: told)
     assert [alert.kind for alert in told] == ["outage"] and "4 processes have failed alike" in told[0].text
+
+
+async def test_an_outage_whose_begin_was_not_answered_is_told_of_although_its_note_was_written_over(
+    opened: Open,
+) -> None:
+    told: list[Alert] = []
+    engine, store, watch = await watching(opened, told, failures=4)
+    fail(watch, 4)
+    await look_unanswered(store, watch)
+    await canaries_may_go(engine)
+    for _ in range(3):
+        await watch.look()
+    await until(lambda: told)
+    assert [alert.kind for alert in told] == ["outage"] and "4 processes have failed alike" in told[0].text
+
+
+async def test_an_outage_that_has_ended_before_it_is_known_who_began_it_is_not_told_of(opened: Open) -> None:
+    told: list[Alert] = []
+    engine, store, watch = await watching(opened, told, failures=4)
+    fail(watch, 4)
+    await look_unanswered(store, watch)
+    await engine.outages.end("order")
+    await watch.look()
+    fail(watch, 4)
+    await watch.look()
+    await until(lambda: told)
+    assert [alert.id for alert in told] == ["outage:order:3"], "only of the next one"
 
 
 async def test_a_canary_whose_end_was_not_answered_counts_once_and_one_that_was_granted_may_go(opened: Open) -> None:

@@ -184,22 +184,21 @@ class OutageWatch:
     def _settle(self, notes: Mapping[str, Note], *, answered: bool) -> None:
         """See which changes were written; what they said is told again if they were refused.
 
-        If the answer was lost, and the note was written over since then, nobody knows: it is not told again, as nothing
-        may count twice.
+        Of a change of which nobody knows it is not, as nothing may count twice.
         """
         settled, self._tried = self._tried, {}
         for kind, tried in settled.items():
-            note = notes.get(tried.change.name, Note(tried.change.name))
-            if note == tried.change:
-                self._told(kind, tried.was, note)
-                if tried.granted is not None:
-                    self._granted[kind] = tried.granted
-            elif answered or note.version < tried.change.version:
+            written = tried.change.written(notes, answered=answered)
+            if written is False:
                 later = self._failures.setdefault(kind, {})
                 for fingerprint, failed in tried.failures.items():
                     more = later[fingerprint].number if fingerprint in later else 0
                     later[fingerprint] = FailedAlike(failed.number + more, failed.error)
                 self._probed.setdefault(kind, []).extend(tried.probed)
+                continue
+            self._told(kind, tried, notes[tried.change.name])
+            if written and tried.granted is not None:
+                self._granted[kind] = tried.granted
 
     async def _look_at_parted(self) -> None:
         """See what has become of the canaries that were let go here.
@@ -274,8 +273,8 @@ class OutageWatch:
         if over or self._granted or any(self._let_go.get(kind) for kind in held):
             claimer.wake()
 
-    def _told(self, kind: str, was: OutageState, change: Note) -> None:
-        """Log and tell of an outage that has begun or ended, by the worker whose change was written."""
-        state = change.read(OutageState)
-        if was.held != state.held:
-            self._alerts.outage(kind, state.circuit, state.fingerprint, change.version)
+    def _told(self, kind: str, tried: NoteChange, found: Note) -> None:
+        """Tell of an outage that has begun or ended, if the note that is found has that change, and stands so still."""
+        was, state, now = tried.was, tried.change.read(OutageState), found.read(OutageState)
+        if was.held != state.held == now.held and state.changes[-1] in now.changes:
+            self._alerts.outage(kind, state.circuit, state.fingerprint, tried.change.version)
