@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import Alert, Engine
 from perdure.errors import StoreUnavailable
@@ -75,3 +76,38 @@ async def test_after_a_backup_is_put_back_everything_is_examined_at_once_and_the
     assert len(alerts) == 1 and id_text(row.id) in alerts[0].text
     assert lost == (["records"] if answers == "a lost answer" else [])
     assert len(await here.checks.runs()) == 1, "of two workers that have seen it one has started the run"
+
+
+async def test_of_two_workers_that_have_seen_it_the_slower_one_tells_nobody(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_unsound, "SECONDS", 0.05)
+    monkeypatch.setattr(record_unsound, "LONGEST_WAIT_SECONDS", 0.05)
+    told: list[Alert] = []
+    engine, store = await opened(work=True, workflows=[shop], options=QUICK, on_alert=told.append)
+    quicker: list[Audit] = []
+
+    async def before(name: str, argument: Any) -> None:
+        if argument is Audit and not quicker and await store.store.search(Search(kind="perdure/check")):
+            [row] = await store.store.records(Audit)
+            noted = replace(row, version=row.version + 1, worker="another", line=row.line_now)
+            quicker.extend([noted, replace(noted, version=noted.version + 1)])  # and it goes on to the next page
+            for one in quicker:
+                assert one in await store.store.records(Audit, [one])
+
+    store.before = before
+    await until_written(store, line="another state")
+    await until(lambda: quicker)
+    looks = len(store.calls)
+    await until(lambda: [name for name, argument in store.calls[looks:] if argument is Audit])
+    await engine.close()
+    assert [alert for alert in told if alert.kind == "restored"] == []
+
+
+async def until_written(store: FaultyStore, **said: Any) -> None:
+    """Write this into the row of the audit, over whatever a worker has made of it."""
+    written = False
+    while not written:
+        [row] = await store.store.records(Audit)
+        change = replace(row, version=row.version + 1, **said)
+        written = change in await store.store.records(Audit, [change])

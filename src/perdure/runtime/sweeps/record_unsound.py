@@ -46,8 +46,8 @@ async def sweep(context: SweepContext, place: Position) -> int:
     now = context.time.now()
     if row.line != row.line_now:
         row = await _restored(context, place, row)
-    elif place.unanswered is not None:  # the answer was lost
-        _tell(context, place, place.unanswered, row)
+    else:
+        _tell(context, place, row, answered=False)
     if not context.check_rate:
         return 0
     if not row.is_due(now):
@@ -106,18 +106,22 @@ async def _restored(context: SweepContext, place: Position, row: Audit) -> Audit
     )
     mine = id_text(context.incarnation.id)  # so that of two workers one finds its own row written
     known = replace(row, version=row.version + 1, worker=mine, line=row.line_now)
-    place.unanswered = unanswered = known, run.id
+    place.unanswered = known, run.id
     [after] = await context.store.records(Audit, [known])
     # If we die here nobody is told, but for what the run finds, and by what holds the processes that were set back.
-    _tell(context, place, unanswered, after)
+    _tell(context, place, after, answered=True)
     return after
 
 
-def _tell(context: SweepContext, place: Position, unanswered: tuple[Audit, str], row: Audit) -> None:
-    """Tell the operator, unless another worker does. A row that has been written over since then may have been ours."""
-    known, run = unanswered
-    place.unanswered = None
-    if row == known or row.version > known.version:
+def _tell(context: SweepContext, place: Position, row: Audit, *, answered: bool) -> None:
+    """Tell the operator of what was noted here, unless another worker does.
+
+    Without an answer, a row that has been written over since then may have been ours: better twice than never.
+    """
+    if place.unanswered is None:
+        return
+    (known, run), place.unanswered = place.unanswered, None
+    if row == known or (row.version > known.version and not answered):
         context.alerts.restored(known.line, run)
 
 
