@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from perdure import limits
+from perdure.errors import StoreUnavailable
 from perdure.kernel.audit import Audit
 from perdure.kernel.commit import Start
 from perdure.kernel.finding import KeptFinding
@@ -189,3 +190,21 @@ async def test_after_a_store_error_another_round_reads_the_same_page(watch: Watc
     assert await watch.after_an_outage(context, partial(record_unsound.sweep, place=place), "count") == 0
     await due(watch)
     assert await record_unsound.sweep(context, place) > 0
+
+
+async def test_a_fault_is_reported_although_the_answer_to_the_write_of_its_finding_was_lost(watch: Watch) -> None:
+    context, place = await auditor(watch)
+    row = await unsound(watch)
+
+    async def after(name: str, argument: object) -> None:
+        if argument is KeptFinding and await watch.store.store.records(KeptFinding):
+            raise StoreUnavailable("the answer was lost")
+
+    nothing, watch.store.after = watch.store.after, after
+    with pytest.raises(StoreUnavailable):
+        await record_unsound.sweep(context, place)
+    watch.store.after = nothing
+    await due(watch)
+    await record_unsound.sweep(context, place)
+    told = [(one.law, one.subject) for one in watch.found]
+    assert told and {subject for _, subject in told} == {row.id} and len(told) == len(set(told)), "once each"

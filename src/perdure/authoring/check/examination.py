@@ -13,7 +13,7 @@ from perdure.errors import PerdureError, StoreUnavailable
 from perdure.exhaustion import exhausted
 from perdure.kernel.check import Check, FixOrder, Record, detected, is_foreign, mend, relatives
 from perdure.kernel.commit import Commit
-from perdure.kernel.finding import Fixed, KeptFinding, mended, noted, outdated
+from perdure.kernel.finding import Fixed, KeptFinding, mended, name_of, noted, outdated
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process
@@ -147,19 +147,25 @@ async def fix(page: Examined, order: FixOrder, writer: FixWriter) -> list[Fixed]
 
 
 async def keep(
-    store: Store, page: Examined, checks: Sequence[Check], now: int, *, fixed: Sequence[Fixed] = (), by: str = ""
-) -> list[KeptFinding]:
-    """Write down what was found and mended; the answer are the rows that are new.
+    store: Store, page: Examined, checks: Sequence[Check], now: int, *, fixed: Sequence[Fixed] = (), by: str = "",
+    tell: Callable[[Finding], None] = lambda _: None,
+) -> int:  # fmt: skip
+    """Write down what was found and mended; the answer is how many findings are new, of which ``tell`` hears before.
 
     Two that write the same row at once write the same: one of them counts.
     """
     kept = await store.records(KeptFinding)
     changes = noted(kept, page.examined, [check.name for check in checks], page.findings, now)
+    new = {row.name for row in changes if row.gone_at is None and row.since == now}
+    for finding in page.findings:
+        if name_of(finding.law, finding.subject) in new:
+            tell(finding)
+    # If we die here, or the write fails, people may be told once more: behind it nobody would know that they were not.
     if changes:
         kept = await store.records(KeptFinding, changes)
     if fixed and (after := mended(kept, fixed, by, now)):
         await store.records(KeptFinding, after)
-    return [row for row in changes if row.gone_at is None and row.since == now]
+    return len(new)
 
 
 async def tidy(store: Store, now: int) -> None:

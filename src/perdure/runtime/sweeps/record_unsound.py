@@ -7,6 +7,8 @@ that the database goes on from another state than the one seen last, everything 
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from perdure import limits
@@ -86,17 +88,17 @@ async def _page(context: SweepContext, row: Audit, started: float) -> tuple[Audi
     saw(len(rows))
     page = await examine(store, rows, CHECKS)
     now = context.time.now()
-    new = await keep(store, page, CHECKS, now)
-    names = {(one.law, one.process) for one in new}
-    for finding in page.findings:
-        if (finding.law, id_text(finding.subject)) in names:
-            told = f"process {id_text(finding.subject)}: {finding.text}; `perdure check findings` lists all"
-            context.events.found(Finding(finding.law, finding.subject, told))
+    new = await keep(store, page, CHECKS, now, tell=partial(_found, context))
     took = context.time.monotonic() - started
     wait = microseconds(max(len(rows) / context.check_rate, took * limits.CHECK_PAUSE_SECONDS))
     before = rows[-1].id if len(rows) == limits.CHECK_ROWS else None
     after = moved(row, before, checked=len(page.examined), found=len(page.findings), now=now, wait=wait)
-    return after, len(new)
+    return after, new
+
+
+def _found(context: SweepContext, finding: Finding) -> None:
+    told = f"process {id_text(finding.subject)}: {finding.text}; `perdure check findings` lists all"
+    context.events.found(Finding(finding.law, finding.subject, told))
 
 
 async def _restored(context: SweepContext, place: Position, row: Audit) -> Audit:
