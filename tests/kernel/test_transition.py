@@ -141,6 +141,16 @@ def test_rule_10_a_release_keeps_the_token() -> None:
     assert (commit.after.token, commit.after.owner, commit.after.due_at) == (3, None, NOW)
 
 
+def test_what_has_happened_stands_before_what_a_commit_decides_and_no_time_runs_back() -> None:
+    commit = transition.broken(in_hand(events=4), Failure(type="Lost", message="its code"), now=NOW, idle_at=NOW + 100)
+    lost = Event(9, 0, EventType.REVIVED, NOW + 2, payload=b"{}")
+    told = transition.preceded(commit, (lost,))
+    events = [(event.number, event.type, event.at) for event in told.events]
+    assert events == [(5, EventType.REVIVED, NOW + 2), (6, EventType.BROKEN, NOW + 2)]
+    assert (told.after.events, transition.unrecorded(told).after.events) == (6, 4)
+    assert transition.preceded(commit, ()) is commit
+
+
 def test_rule_22_terminating_needs_no_turn_and_makes_a_new_token() -> None:
     commit = transition.terminated(in_hand(), ANNA, now=NOW)
     assert (commit.after.status, commit.after.token, commit.after.owner) == (Status.CANCELLED, 4, None)

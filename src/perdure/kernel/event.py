@@ -67,6 +67,9 @@ DELIVERED = frozenset(
 )
 """Events that open or belong to a turn; the others are evidence for people."""
 
+HAPPENED = frozenset({EventType.REVIVED, EventType.ATTEMPT_FAILED})
+"""Events of what has happened to a process, whatever its code makes of that: they count though a turn is void."""
+
 EDITS = frozenset(
     {
         EventType.DEADLINE_SET, EventType.PRIORITY_SET, EventType.VERSION_MOVED, EventType.FIELDS_EDITED,

@@ -262,6 +262,21 @@ def given_up(process: Process, sender: Sender, history: Sequence[Event] = (), *,
     return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
 
 
+def preceded(commit: Commit, happened: Sequence[Event]) -> Commit:
+    """The commit with the events of what has ``happened`` to the process before its own, numbered and dated anew.
+
+    The times of a history never run back.
+    """
+    if not happened:
+        return commit
+    number, at = commit.after.events - len(commit.events), 0
+    events: list[Event] = []
+    for event in (*happened, *commit.events):
+        number, at = number + 1, max(at, event.at)
+        events.append(replace(event, number=number, at=at))
+    return replace(commit, events=tuple(events), after=replace(commit.after, events=number))
+
+
 def unrecorded(commit: Commit) -> Commit:
     """The commit without its events, for a history with more events than its row counts: nothing can be appended to it.
 

@@ -50,6 +50,9 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     if process.events:
         scheduler.telemetry.counters["cache_misses"] += 1
     instance = _made(scheduler, claimed, lease_end)
+    if claimed.was_owned_by is not None:  # first of all: however it is let go, its history tells of this
+        _note_takeover(scheduler, instance, claimed.was_owned_by)
+    taken_over = instance.events[-1:]
     trouble = flaw(process, claimed.events, claimed.messages, cut=claimed.cut) or claimed.trouble
     if trouble is not None:
         scheduler.unreadable.let_go(instance, trouble, claimed.events)
@@ -67,9 +70,8 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         if not handing_back.short(scheduler, instance, error):
             scheduler.unreadable.misfit(instance, claimed.events, error)
         return
-    if claimed.was_owned_by is not None:
-        _note_takeover(scheduler, instance, claimed.was_owned_by)
-        past.lose(instance.events[-1])
+    if taken_over:
+        past.lose(taken_over[0])
     if past.loss is not None and revival.put_off(scheduler, instance, past):
         return
     if claimed.cut:

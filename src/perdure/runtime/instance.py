@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.authoring.task import QueueWork, task_of
 from perdure.kernel.commit import Commit
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import HAPPENED, Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
@@ -32,11 +32,12 @@ class Instance:
 
     Only its own verbs change it, and those of its ``steps``, its ``inbox`` and its ``outbox``, which is made when it is
     needed. ``events`` are not written yet, ``inputs`` wait for the next turn, and ``commit`` is under way. ``at`` is
-    the time of the last turn, ``turns`` their number, ``not_before`` the latest timer that has fired since the last
-    commit. It is ``gone`` once it was let go; ``leaving``, or with ``trouble``, it is let go when the commit under way
-    has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the event by which a person resumed it.
-    ``last_event`` of its history was written or replayed, ``weight`` are the bytes of all payloads. ``beginning`` are
-    the first events of its history, as they were read: they say how the run was opened.
+    the time of the last turn, or of what was noted since, ``turns`` the number of turns, ``not_before`` the latest
+    timer that has fired since the last commit. It is ``gone`` once it was let go; ``leaving``, or with ``trouble``, it
+    is let go when the commit under way has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the
+    event by which a person resumed it. ``last_event`` of its history was written or replayed, ``weight`` are the bytes
+    of all payloads. ``beginning`` are the first events of its history, as they were read: they say how the run was
+    opened.
     """
 
     __slots__ = (
@@ -155,9 +156,22 @@ class Instance:
         digest: bytes | None = None,
         message: int | None = None,
     ) -> None:
-        """Record evidence for people (a failed attempt, a revival): it belongs to no turn and is not replayed."""
+        """Record evidence for people (a failed attempt, a revival): it belongs to no turn and is not replayed.
+
+        No later turn is of an earlier time.
+        """
         self.number += 1
-        self.events.append(Event(self.number, 0, type, now, place, name, payload, digest, message))
+        self.at = max(self.at, self.next_at(now))
+        self.events.append(Event(self.number, 0, type, self.at, place, name, payload, digest, message))
+
+    def next_at(self, now: int) -> int:
+        """The time of what is recorded ``now``: never earlier than what the history has, or will have, before it."""
+        last = self.events[-1] if self.events else self.last_event
+        return now if last is None or last.at < now else last.at
+
+    def happened(self) -> tuple[Event, ...]:
+        """What has happened to the process and is not written: it counts although what its code did then is void."""
+        return tuple(event for event in self.events if event.type in HAPPENED)
 
     def outward(self) -> Outbox:
         """The outbox, made when it is first needed."""
@@ -207,7 +221,9 @@ class Instance:
         self.number = commit.after.events - 1
 
     def unwritten(self) -> None:
-        """The commit under way was answered, and nothing of it was written."""
+        """The commit under way was answered, and nothing of it was written; what had happened is to be written yet."""
+        if self.commit is not None:
+            self.events[:0] = [event for event in self.commit.events if event.type in HAPPENED]
         self.commit = None
 
     def renewed(self, lease_end: float, claimed: Process | None = None) -> None:

@@ -61,16 +61,28 @@ log = logger("process")
 
 
 def park(scheduler: Holder, instance: Instance, error: BaseException) -> None:
-    """Park a process that has no commit in flight; what it did not write is void."""
+    """Park a process that has no commit in flight: what its code did since its last one is void."""
     scheduler.drop(instance)
     time = scheduler.parts.time
     failure = Failure.of(error).on(scheduler.parts.machine.name())
-    commit = transition.broken(instance.process, failure, now=time.now(), idle_at=time.idle_at())
-    scheduler.parts.committer.commit(commit, partial(_parked, scheduler, commit, error))
+    now = instance.next_at(time.now())
+    commit = transition.broken(instance.process, failure, now=now, idle_at=time.idle_at())
+    _park(scheduler, _forms(commit, instance), error)
 
 
-def unwritten(scheduler: Holder, instance: Instance, error: StoreError) -> None:
+def handed_back(instance: Instance, due_at: int) -> Commit:
+    """The commit that frees a process in the middle of its work, with what has happened to it meanwhile."""
+    return transition.preceded(transition.released(instance.process, due_at=due_at), instance.happened())
+
+
+def unwritten(scheduler: Holder, instance: Instance, commit: Commit, error: StoreError) -> None:
     """Let a process go whose commit was not written; park it if the database refused what it would write."""
+    if instance.gone:
+        if isinstance(error, BadRecord) and commit.events and commit is not instance.commit:
+            # If we die here, or this is not written either, its lease lapses.
+            scheduler.parts.committer.commit(transition.unrecorded(commit), partial(_freed_at_last, instance))
+        return
+    instance.unwritten()
     log.error("process %s: its commit was not written: %s", id_text(instance.process.id), error)
     if isinstance(error, BadRecord):
         scheduler.park(instance, error)
@@ -78,16 +90,33 @@ def unwritten(scheduler: Holder, instance: Instance, error: StoreError) -> None:
         scheduler.drop(instance)
 
 
-def _parked(scheduler: Holder, commit: Commit, error: BaseException, answer: Any) -> None:
+def _freed_at_last(instance: Instance, answer: CommitAnswer | StoreError) -> None:
+    if isinstance(answer, StoreError):
+        log.error("process %s could not be handed back: %s", id_text(instance.process.id), answer)
+
+
+def _forms(commit: Commit, instance: Instance) -> list[Commit]:
+    """The commit by which a process is let go, with what has happened to it, and what is written if that is refused.
+
+    To a history with more events than its row counts nothing can be appended.
+    """
+    full = transition.preceded(commit, instance.happened())
+    return [full, transition.unrecorded(commit)] if full is commit else [full, commit, transition.unrecorded(commit)]
+
+
+def _park(scheduler: Holder, forms: Sequence[Commit], error: BaseException) -> None:
+    scheduler.parts.committer.commit(forms[0], partial(_parked, scheduler, forms, error))
+
+
+def _parked(scheduler: Holder, forms: Sequence[Commit], error: BaseException, answer: Any) -> None:
     """Act on the answer to a parking commit. If it was refused, another worker has the process: nothing to report."""
-    process = commit.after
+    process = forms[0].after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
         scheduler.parts.telemetry.counters["broken"] += 1
-        scheduler.events.ended(commit.after, scheduler.parts.committer.sent)
+        scheduler.events.ended(process, scheduler.parts.committer.sent)
         scheduler.parts.alerts.ended(process)
-    elif isinstance(answer, BadRecord) and commit.events:
-        bare = transition.unrecorded(commit)
-        scheduler.parts.committer.commit(bare, partial(_parked, scheduler, bare, error))
+    elif isinstance(answer, BadRecord) and len(forms) > 1:
+        _park(scheduler, forms[1:], error)
     elif isinstance(answer, StoreError):  # its lease lapses, and the worker that takes it over parks it
         log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 
@@ -160,9 +189,9 @@ def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool
     order = ordered(claimed.messages, max(claimed.process.seen, opening_of(claimed.events).void))
     if order is None:
         return False
-    commit = transition.terminated(
-        claimed.process, Sender.read(order.sender), claimed.events, now=scheduler.parts.time.now()
-    )
+    now = instance.next_at(scheduler.parts.time.now())
+    commit = transition.terminated(claimed.process, Sender.read(order.sender), claimed.events, now=now)
+    commit = transition.preceded(commit, instance.happened())
     farewell.take_leave(scheduler, instance, commit, partial(_end, scheduler))
     return True
 
@@ -189,7 +218,8 @@ def begun(scheduler: Holder, instance: Instance) -> bool:
     process = instance.process
     if not is_debounced(process.key):
         return False
-    commit = debounce.begun(process, now=scheduler.parts.time.now())
+    commit = debounce.begun(process, now=instance.next_at(scheduler.parts.time.now()))
+    commit = transition.preceded(commit, instance.happened())
     scheduler.drop(instance)
 
     def answered(answer: CommitAnswer | StoreError) -> None:

@@ -92,7 +92,7 @@ class Replay:
             last = event.number
         self._turn(pending, last)
         self._arrive()
-        self.instance.reach(max(self.instance.at, self.latest), max(number, self.turns))
+        self.instance.reach(self.instance.next_at(max(self.instance.at, self.latest)), max(number, self.turns))
         if self.instance.loop.machine is not None:
             self.instance.loop.machine.replayed(self.instance.loop.runs, self.instance.turns)
         self._go_on()
@@ -100,6 +100,7 @@ class Replay:
     def _begin(self) -> None:
         instance, loop, opening, events = self.instance, self.instance.loop, self.opening, self.events
         instance.inbox.new_run(opening.void)
+        instance.reach(instance.process.opened_at or 0)
         patches.recall(loop, events)
         passed = has_passed(events[opening.letters + 1 :] if opening.letters else events)
         if events or instance.process.version:  # else no turn of it has ever been written: this is its first one

@@ -10,7 +10,6 @@ from typing import Any
 from perdure import limits
 from perdure.clock import microseconds
 from perdure.errors import StoreError
-from perdure.kernel import transition
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import UNKNOWN, Failure
@@ -110,7 +109,7 @@ class Scheduler:
             instance.leave()
             return
         self.drop(instance)
-        self._write(instance, transition.released(instance.process, due_at=self.time.now() + later))
+        self._write(instance, release.handed_back(instance, self.time.now() + later))
 
     # -- turns -------------------------------------------------------------------------------------------------
 
@@ -211,9 +210,7 @@ class Scheduler:
                 log.info("process %s: a late answer was refused", id_text(instance.process.id))
                 self.drop(instance)
             return
-        if not instance.gone:
-            instance.unwritten()
-            release.unwritten(self, instance, answer)
+        release.unwritten(self, instance, commit, answer)
 
     def applied(self, instance: Instance, commit: Commit, inbox: int) -> None:
         """A commit has been written: release what waited for it, let the process go, or go on."""
@@ -387,7 +384,7 @@ class Scheduler:
         handing_back.stuck(self, instance, error)
 
     def park(self, instance: Instance, error: BaseException) -> None:
-        """Park a process as broken with what is known; what it did not write is void."""
+        """Park a process as broken with what is known; what its code did since its last commit is void."""
         if instance.gone:
             return
         if instance.commit is not None:
