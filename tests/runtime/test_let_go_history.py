@@ -263,6 +263,23 @@ async def test_an_attempt_that_has_failed_is_in_the_history_of_what_is_parked(op
 # -- times -------------------------------------------------------------------------------------------------------------
 
 
+async def test_what_breaks_after_its_last_attempt_has_broken_then(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[breaking])
+    handle = await engine.start(breaking)
+    assert await broken(engine, handle) == ["ATTEMPT_FAILED", "ATTEMPT_FAILED", "BROKEN"]
+
+
+async def test_what_is_held_since_its_history_is_too_long_is_held_then(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HISTORY_WARN_EVENTS", 1)
+    monkeypatch.setattr(limits, "HISTORY_HOLD_EVENTS", 1)
+    engine, _ = await opened(work=True, workflows=[breaking])
+    handle = await engine.start(breaking)
+    await until_row(engine, handle.id, lambda row: row.status is Status.HELD)
+    assert await history(engine, handle) == ["ATTEMPT_FAILED", "HELD"]
+
+
 async def test_what_a_replay_records_anew_is_not_of_a_time_before_the_loss_of_the_worker(opened: Open) -> None:
     first, store = await opened(work=True, workflows=[patched_at_once])
     client, _ = await opened()

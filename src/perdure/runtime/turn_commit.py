@@ -22,7 +22,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, safe_text
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.process import COMPLETED, FINAL, Process, Status
+from perdure.kernel.process import COMPLETED, FINAL, RUNNING, Process, Status
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.retry import Retry
 from perdure.kernel.run import renewed
@@ -55,7 +55,12 @@ def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward:
     sends: tuple[Message, ...] = ()
     if instance.outbox is not None and not inward:
         starts, sends = instance.outbox.dispatch(instance, parts.machine)
-    idle_at = 0 if outcome.busy or outcome.status in FINAL else parts.time.idle_at(instance.workflow.idle)
+    if outcome.busy or outcome.status in FINAL:
+        idle_at = 0
+    else:
+        idle_at = parts.time.idle_at(instance.workflow.idle)
+        if outcome.status is not RUNNING:  # that is decided now, perhaps long after its last turn
+            instance.reach(max(instance.at, instance.next_at(parts.time.now())))
     if cleared and is_suspect(process):
         parts.telemetry.count("suspects_cleared")
     commit = transition.turn(
