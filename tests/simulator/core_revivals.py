@@ -143,23 +143,17 @@ async def _ended(cluster: Cluster, handle: Handle[Any], state: str) -> Any:
             return await handle.result()
         except ProcessBroken as error:
             row = await cluster.client.row(handle.id)
-            stays = state == "never" and _interrupted(row) and await _lost_last(cluster, handle, row)
+            stays = state == "never" and _interrupted(row) and await _lost_last(handle)
             lets = stays or by_the_weather_alone(cluster, row)
             cluster.require("everything_ends", lets, f"an errand in {state} is broken by {error}")
             Seen.stayed += stays
         await handle.retry(who="anna")
 
 
-async def _lost_last(cluster: Cluster, handle: Handle[Any], row: Process) -> bool:
-    """Whether something was under way when a worker was lost, after which the errand was parked.
-
-    A lease that has lapsed leaves no event of its own in what is parked; otherwise nothing has ended since the loss.
-    """
-    if cluster.monitor.taken_over.get(row.id) == row.token - 1:
-        return True
+async def _lost_last(handle: Handle[Any]) -> bool:
+    """Whether nothing has ended between the last loss of its worker and now: what waits for a person was under way."""
     ends = (EventType.REVIVED, EventType.STEP_COMPLETED, EventType.ATTEMPT_FAILED)
-    found = [event.type for event in await handle.history() if event.type in ends]
-    return found[-1:] == [EventType.REVIVED]
+    return [event.type for event in await handle.history() if event.type in ends][-1] is EventType.REVIVED
 
 
 def _interrupted(row: Process) -> bool:

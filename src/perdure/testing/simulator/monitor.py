@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -12,14 +13,14 @@ from msgspec.structs import replace
 from perdure.kernel.check import CHECKS, Record, detected, is_foreign
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
-from perdure.kernel.event import ANSWERS, Event
+from perdure.kernel.event import ANSWERS, Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import DELIVERED, Message, SendAnswer
 from perdure.kernel.move import over_limit, unsound_move
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Queue
-from perdure.kernel.soundness import unsound
+from perdure.kernel.soundness import CLOCK_SLACK, unsound
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.queue import read
 from perdure.store.sqlite.row import events, messages, processes
@@ -83,8 +84,8 @@ class Monitor:
         self.movers: LookingLaw | None = None
         self.leases: dict[bytes, dict[bytes, int]] = {}
         self.strange: set[bytes] = set()
-        self.taken_over: dict[bytes, int] = {}
-        """By process: the token with which it was last taken from an owner, also by that owner itself."""
+        self._taken_over: dict[bytes, tuple[int, int]] = {}
+        """By process: its token and version when a worker last took it over, perhaps the one that had it."""
         self._removed: set[bytes] = set()
         self._set_back = False
         self.noted: Callable[[Process, Event], None] = lambda process, event: None
@@ -155,6 +156,7 @@ class Monitor:
         now = self._timekeeper.latest(self.loop.now, mark)  # a turn carries its time over a jump back
         if id not in self.strange:
             self._check(was, self.known[id], fresh, now)
+            self._tells_all(was, process, kept[-1:], fresh)
         if id in self.lost:
             if door == "claim" and self.lost[id].silent(was, process, self.server.session_of(life)):
                 raise self.violation("set_back_is_held", process, "a fail-over set it back, and it was simply taken up")
@@ -162,7 +164,7 @@ class Monitor:
                 del self.lost[id]
         if process.owner is None:
             return None
-        self._owned(was, process, process.owner)
+        self._owned(was, process, process.owner, worker=worker is not None)
         if worker is None:
             return None  # a command that takes a row for a moment is no worker
         if worker[0] is not None:
@@ -170,12 +172,30 @@ class Monitor:
         self.took(life, process)
         return process, was is not None and was.owner is not None
 
-    def _owned(self, was: Process | None, process: Process, owner: bytes) -> None:
-        """Note until when an owner has the process, and whether it was taken from one."""
-        if was is not None and was.owner is not None and was.token != process.token:
-            self.taken_over[process.id] = process.token
+    def _owned(self, was: Process | None, process: Process, owner: bytes, *, worker: bool) -> None:
+        """Note until when an owner has the process, and whether a worker has taken it over."""
+        if was is not None and was.owner is not None and was.token != process.token and (worker or was.owner == owner):
+            self._taken_over[process.id] = process.token, process.version
         if process.due_at is not None:
             self.leases.setdefault(process.id, {})[owner] = process.due_at
+
+    def _tells_all(self, was: Process | None, process: Process, last: Sequence[Event], fresh: Sequence[Event]) -> None:
+        """What was parked when it had been taken over says so; and the times of a history do not run back.
+
+        A sweep does not read the history, and the worker before it may have carried its time over a jump back.
+        """
+        types = {event.type for event in fresh}
+        if was is not None and process.status is Status.BROKEN and was.status is not Status.BROKEN:
+            over_taken = self._taken_over.get(process.id) == (was.token, was.version)
+            if over_taken and EventType.REVIVED not in types:
+                raise self.violation("a_takeover_is_told", process, "it was taken over and parked, and has no revival")
+        if EventType.RUN_OPENED in types:
+            return  # what the run before it has left keeps its time
+        for sooner, later in pairwise((*last, *fresh)):
+            slack = CLOCK_SLACK if later.token != sooner.token else 0
+            if later.at < sooner.at - slack:
+                text = f"event {later.number} ({later.type.name.lower()}) is {sooner.at - later.at} us before the last"
+                raise self.violation("times_run_forward", process, text)
 
     def _check(self, was: Process | None, known: Known, fresh: Sequence[Event], now: int) -> None:
         """Hold one process, with its ``fresh`` events, against the laws of a row and its history."""
