@@ -13,7 +13,6 @@ from perdure.kernel.stream import EventStream
 from perdure.store.base import Pruned
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.filling import filled
-from perdure.testing.conformance.lettering import bulk
 from perdure.testing.conformance.streaming import log, stream
 from tests.store.ground_postgres import PostgresGround
 
@@ -85,14 +84,6 @@ async def test_no_row_of_the_log_is_removed_by_itself_while_the_end_of_the_last_
         await outside.execute("SELECT perdure.close_inlet()")
         assert await outside.fetchval(DELETED) == before
     assert await outside.fetchval(LEFT) == 0
-
-
-async def test_of_processes_that_are_named_a_claim_takes_no_more_than_8_mib(trial: Trial) -> None:
-    worker, left = await trial.worker(), [(await trial.started(input=bulk(1_000_000))).id for _ in range(10)]
-    for count, more in ((8, True), (2, False)):
-        answer = await trial.claim(worker, among=tuple(left))
-        assert ([one.process.id for one in answer.claimed], answer.next_due_at is not None) == (left[:count], more)
-        left = left[count:]
 
 
 LOGGED = """

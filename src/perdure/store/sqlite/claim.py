@@ -122,19 +122,19 @@ def _take_among(transaction: Transaction, claim: Claim) -> TakenRows:
     """Take those of the named rows that are due and free, and look for no others.
 
     Tasks of a queue that has a row, and so limits, are left to a claim of all, and so is what waits for a place among
-    the processes of its kind: the answer then says that some are due.
+    the processes of its kind, and what one answer does not hold: the answer then says that some are due.
     """
-    now = transaction.now
-    free = [
-        row
-        for row in _read(transaction.connection, claim.among)
-        if row.owner is None and not row.reminder and (row.due_at or 0) <= now and _may_take(row, claim, now)
-    ]
-    queues = sqlite_queue.limited(transaction.connection, claim) if free else []
+    connection, now = transaction.connection, transaction.now
+    cells = [cell for pair in enumerate(claim.among) for cell in pair]
+    packed = connection.ask("read_free", 2, cells, now, limits.BATCH_BYTES)
+    read = [row for part in packed for row in sqlite_row.processes(part[:2])]
+    cut = sum(number for *_, number in packed) - len(read)
+    free = [row for row in read if _may_take(row, claim, now)]
+    queues = sqlite_queue.limited(connection, claim) if free else []
     limited = {QUEUE_MARK + queue.name for queue in queues}
     owned = _owned(transaction, claim, [row for row in free if row.kind not in limited][: claim.limit])
     transaction.void = not owned
-    heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(owned) < len(free) else []
+    heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(owned) < len(free) + cut else []
     left = DueWork(now, True, heads, [], False)
     return TakenRows(owned, [None] * len(owned), left, _cached(claim, owned))
 

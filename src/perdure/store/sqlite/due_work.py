@@ -74,6 +74,7 @@ class DueWork(Struct):
         if not self.alive:
             return ClaimAnswer((), self.now, alive=False)
         next_at = [at for _, _, plain, suspect in self.heads if (at := suspect if self.alone else plain) is not None]
+        next_at += [self.now for part in self.parts if part.taken]  # what a claim would take now
         next_at += [part.next_at for part in self.parts if part.next_at is not None]
         next_at += [part.next_at for part in self.kinds if part.next_at is not None]
         suspects = any(at is not None and at <= self.now for _, _, _, at in self.heads)
@@ -156,12 +157,13 @@ class _Sharing:
     def among_kinds(self, *, last: bool) -> None:
         """Ask each kind with limits, and all other kinds, for an equal part of the rest of the claim."""
         work = self.work
-        left, work.rest = work.rest, 0
+        left, work.rest, size = work.rest, 0, 0
         for after, row in _places(self.kinds, self.unlimited, work.now, KINDS):
             part = -(-left // (after + 1))
             if row is not None:
-                work.kinds.append(sqlite_kind.look(self.connection, self.claim, row, part, work.now))
-                left -= len(work.kinds[-1].taken)
+                found = sqlite_kind.look(self.connection, self.claim, row, part, work.now, size)
+                work.kinds.append(found)
+                left, size = left - len(found.taken), found.size
                 continue
             work.rest = part
             if after or not last:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, json
@@ -25,12 +25,16 @@ _Head: TypeAlias = tuple[int, int, int | None, int | None]
 
 
 class KindPart(Struct):
-    """What a claim may take of one kind with limits: those ``admitted`` get a place. ``next_at`` is the next look."""
+    """What a claim may take of one kind with limits: those ``admitted`` get a place. ``next_at`` is the next look.
+
+    ``size`` is the number of bytes that an answer has which holds them, and what was taken before.
+    """
 
     row: Queue
     taken: list[bytes]
     admitted: list[bytes]
     next_at: int | None = None
+    size: int = 0
 
 
 def limited_kinds(connection: Connection) -> dict[str, Queue]:
@@ -45,9 +49,9 @@ def hosted(connection: Connection, claim: Claim, names: Sequence[str]) -> list[Q
     return [row for row in sqlite_queue.read(connection, Queue) if row.name in wanted] if wanted else []
 
 
-def look(connection: Connection, claim: Claim, row: Queue, most: int, now: int) -> KindPart:
-    """What a claim may take of the kind with this row, at most ``most`` processes."""
-    return _Look(connection, claim, row, now).part(most)
+def look(connection: Connection, claim: Claim, row: Queue, most: int, now: int, size: int) -> KindPart:
+    """What a claim may take of the kind with this row, at most ``most`` processes, for an answer of ``size`` bytes."""
+    return _Look(connection, claim, row, now).part(most, size)
 
 
 def admit(connection: Connection, parts: Sequence[KindPart], now: int) -> None:
@@ -98,23 +102,24 @@ class _Look:
         self.kind = row.name.removeprefix(KIND_MARK)
         self.codes = [code for kind, code in claim.hosted if kind == self.kind]
 
-    def part(self, most: int) -> KindPart:
+    def part(self, most: int, size: int) -> KindPart:
         """Those that have a place and are due, then as many of those that wait as there is room for."""
         asked = {"kind": self.kind, "codes": json.encode(self.codes).decode(), "now": self.now}
         (found,) = self.connection.one("due_with_place", **asked, most=most)
-        settled = _bounded(_rows(found))
+        due = [(bytes.fromhex(id), length) for _, _, id, length in listed(found)]
+        settled, size = _bounded(due, size)
         levels = self._levels(asked)
         (running,) = self.connection.one("places_of_kind", kind=self.kind)
         room = least(rules.places(self.row, running), rules.pace(self.row, self.now))
         left = least(most - len(settled), room) or 0
         waiting = self._waiting(levels, left + 1)
-        fresh = _bounded(waiting[:left])
+        fresh, size = _bounded(waiting[:left], size)
         times = [level.later for level in levels if level.later is not None]
-        if settled or fresh or not most:
+        if due or waiting[:left] or not most:
             times = [self.now]  # this is for the claim after those that are taken now
         elif waiting:
             times.append(rules.look_at(self.row, running, self.now))
-        return KindPart(self.row, [*settled, *fresh], fresh, min(times, default=None))
+        return KindPart(self.row, [*settled, *fresh], fresh, min(times, default=None), size)
 
     def _levels(self, asked: dict[str, object]) -> list[QueueLevel]:
         (found,) = self.connection.one("heads_of_queue", **asked)
@@ -133,17 +138,12 @@ class _Look:
         return [(id, size) for _, _, id, size in sorted(waiting)[:most]]
 
 
-def _rows(found: str) -> Iterator[tuple[bytes, int]]:
-    return ((bytes.fromhex(id), size) for _, _, id, size in listed(found))
-
-
-def _bounded(rows: Iterator[tuple[bytes, int]] | Sequence[tuple[bytes, int]]) -> list[bytes]:
-    """The first of these rows, up to as many bytes as one answer holds; one at least."""
+def _bounded(rows: Sequence[tuple[bytes, int]], size: int) -> tuple[list[bytes], int]:
+    """The first of these rows that an answer of ``size`` bytes can hold too, and its size then; one at least in all."""
     ids: list[bytes] = []
-    total = 0
-    for id, size in rows:
-        total += size
-        if ids and total > BATCH_BYTES:
+    for id, more in rows:
+        if size and size + more > BATCH_BYTES:
             break
         ids.append(id)
-    return ids
+        size += more
+    return ids, size

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
+from perdure.kernel.kind import KIND_MARK
 from perdure.kernel.process import Status
+from perdure.kernel.queue import Queue
 from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
 from perdure.testing.conformance.lettering import bulk
 from perdure.testing.conformance.trial import LEASE, Trial, finished, forced, going_on, only, released, resting
@@ -288,3 +290,21 @@ class Claiming:
         assert await claimed(worker) == [7, 3]
         await trial.time.advance(LEASE // SECOND + 1)
         assert sum(await claimed(other)) == 10, "those whose lease has lapsed too"
+
+    async def test_of_processes_that_are_named_a_claim_takes_no_more_than_8_mib(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        theirs = [(await trial.owned(await trial.worker(), input=bulk(1_000_000))).id for _ in range(8)]
+        left = [(await trial.started(input=bulk(1_000_000))).id for _ in range(10)]
+        for count, next_due_at in ((8, await trial.time.now()), (2, None), (0, None)):
+            answer = await trial.claim(worker, among=(*theirs, *left))
+            assert ([one.process.id for one in answer.claimed], answer.next_due_at) == (left[:count], next_due_at)
+            left = left[count:]
+
+    async def test_of_kinds_with_limits_a_claim_takes_no_more_than_8_mib(self, trial: Trial) -> None:
+        worker, kinds = await trial.worker(), ("invoice", "mail")
+        await trial.store.records(Queue, [Queue(KIND_MARK + kind, 1, concurrency=100) for kind in kinds])
+        for kind in kinds * 6:
+            await trial.started(kind=kind, code="", input=bulk(1_900_000))
+        for left in (8, 4, 0):
+            answer = await trial.claim(worker, hosted=tuple((kind, "") for kind in kinds))
+            assert (len(answer.claimed), answer.next_due_at) == (4, answer.now if left else None)

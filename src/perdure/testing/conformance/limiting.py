@@ -13,6 +13,7 @@ from perdure.kernel.claim import ClaimAnswer
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
 from perdure.kernel.queue import SHARES_A_LOOK, Queue
+from perdure.testing.conformance.lettering import bulk
 from perdure.testing.conformance.racing import Crowded
 from perdure.testing.conformance.trial import LEASE, Trial, finished, only, released
 
@@ -334,6 +335,24 @@ class Limiting(Crowded):
         await trial.done(finished(only(answer.claimed).process))
         answer = await self._claim(trial, quarantine, alone=True)
         assert (only(answer.claimed).process.id, answer.suspects_waiting) == (suspect.id, False)
+
+    async def test_of_queues_with_limits_a_claim_takes_and_charges_no_more_than_8_mib(self, trial: Trial) -> None:
+        worker, other = await trial.worker(), await trial.worker("there")
+        await self._limit(trial, rate=100, per=100 * SECOND)
+        await trial.store.records(Queue, [Queue("mail", 1, concurrency=100)])
+        for kind in (KIND, "@mail"):
+            await self._tasks(trial, *"ab" * 5, kind=kind, input=bulk(1_900_000))
+        for left in (16, 12, 8, 4, 0):
+            answer = await self._claim(trial, worker, hosted=(BANK, ("@mail", "")))
+            assert (len(answer.claimed), answer.next_due_at) == (4, answer.now if left else None)
+            bank = [row for row in await trial.stored() if row.kind == KIND and row.owner is not None]
+            [row] = [row for row in await trial.store.records(Queue) if row.name == "bank"]
+            assert row.next_at == (answer.now + len(bank) * SECOND if bank else 0)
+            shares = Counter(row.share for row in bank)
+            assert abs(shares["a"] - shares["b"]) <= 1
+        await trial.time.advance(LEASE // SECOND + 1)
+        answer = await self._claim(trial, other, hosted=(BANK, ("@mail", "")))
+        assert (len(answer.claimed), answer.next_due_at) == (4, answer.now), "of those whose lease has lapsed too"
 
     async def test_an_ended_worker_takes_nothing_of_a_queue_with_limits(self, trial: Trial) -> None:
         worker = await trial.worker()

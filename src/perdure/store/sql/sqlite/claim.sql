@@ -67,6 +67,26 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
     SELECT p.head, p.body FROM given CROSS JOIN packed_process AS p ON p.id = given.id ORDER BY given.n
 )
 
+-- name: read_free
+-- Those of the named processes that are due and free, up to so many bytes, and one at least; and how many there are.
+WITH common (now, most) AS (SELECT ?, ?),
+given (n, id) AS (VALUES /* each */ (?, ?) /* end */),
+sized AS MATERIALIZED (
+    SELECT id, row_number() OVER (ORDER BY n) AS n, sum(bytes) OVER (ORDER BY n) AS total FROM (
+        SELECT given.n, process.id,
+            length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
+        FROM given CROSS JOIN process ON process.id = given.id
+        WHERE process.owner IS NULL AND process.reminder = 0 AND (SELECT now FROM common) >= process.due_at
+        AND process.status = 1 AND process.deaths < 2
+    )
+)
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB),
+    (SELECT count(*) FROM sized)
+FROM (
+    SELECT p.head, p.body FROM sized CROSS JOIN packed_process AS p ON p.id = sized.id
+    WHERE sized.n = 1 OR sized.total <= (SELECT most FROM common) ORDER BY sized.n
+)
+
 -- name: own_processes
 -- One that waits for a place among the processes of its kind stays free, which the count of changed rows tells. A
 -- suspect waits for its quarantine only.

@@ -116,6 +116,7 @@ DECLARE
     lapsed uuid[];
     next_t timestamptz;
     next_suspect timestamptz;
+    fit    int;
     limited text[];
     free_kinds text[] := kinds;
     free_codes text[] := codes;
@@ -175,7 +176,9 @@ BEGIN
     END IF;
     chosen := coalesce(lapsed, '{}') || coalesce(chosen, '{}');
     IF cardinality(chosen) > 1 AND (cardinality(lapsed) > 0 OR limited IS NOT NULL OR alone) THEN
-        chosen := chosen[:perdure.within_bytes(chosen)];
+        fit := perdure.within_bytes(chosen);
+        next_t := CASE WHEN fit < cardinality(chosen) THEN t ELSE next_t END;
+        chosen := chosen[:fit];
     END IF;
     UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
         reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
