@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from perdure.kernel.retention import RETENTION, RetentionState
 from perdure.retention.remover import Remover
 from perdure.runtime.sweeps import finished_long_ago
 from perdure.runtime.sweeps.context import SweepContext
+from perdure.store.base import Pruned
 from perdure.testing.conformance.removing import releasing, retried
 from perdure.testing.conformance.trial import forced, resting
 from tests.sweeps.test_finished_long_ago import ended
@@ -264,6 +266,27 @@ async def test_a_process_that_a_person_retries_meanwhile_keeps_its_former_runs(w
     watch.store.before = retry
     assert (await one.round()).removed == 0
     assert [await watch.store.history(row.id, run) for run in (1, 2, 3, 4)] == runs
+
+
+async def test_a_process_with_a_former_run_goes_alone_since_its_row_does_not_count_the_events_of_that(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = remover(watch, RetentionRule(kind="order", after=HOUR))
+    rows = [await ended(watch) for _ in range(4)]
+    for row in rows[1:3]:
+        again = await watch.trial.done(retried(row))
+        await watch.trial.done(forced(again, EventType.TERMINATED, status=Status.CANCELLED, due_at=None))
+    await watch.passed(HOUR + 1)
+    together: list[int] = []
+    prune = watch.store.prune
+
+    async def counted(*given: Any, **narrow: Any) -> Pruned:
+        together.append(len(narrow["only"]))
+        return await prune(*given, **narrow)
+
+    monkeypatch.setattr(watch.store, "prune", counted)
+    assert (await one.round()).removed == 4
+    assert sorted(together) == [1, 1, 2]
 
 
 async def test_all_rules_keep_their_places_and_counts_though_no_worker_was_there_for_days(watch: Watch) -> None:

@@ -197,7 +197,9 @@ class Remover:
     async def _remove(self, rows: Sequence[Process]) -> int:
         """Remove processes that are still as they were; how many were."""
         removed = 0
-        for portion in portions(rows, REMOVED_AT_ONCE, limits.PRUNED_EVENTS):
+        alone = [[row] for row in rows if row.run > 1]  # a row counts the events of its last run only
+        others = portions([row for row in rows if row.run == 1], REMOVED_AT_ONCE, limits.PRUNED_EVENTS)
+        for portion in (*alone, *others):
             for row in portion:
                 while row.run > 2 and (await self._store.prune(0, 0, 0, of=(row.id, row.version))).runs:
                     pass  # it has fewer former runs now: there may be too many for one transaction

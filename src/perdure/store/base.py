@@ -199,6 +199,8 @@ class Store(Protocol):
     ) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more.
 
+        One with more than ``PRUNED_EVENTS`` events loses its former runs first, in transactions of their own; if the
+        caller dies between two of them, the process is there, with its key, and the next pruning goes on.
         Of unfinished processes after ``behind`` it removes former runs that ended as long ago. The last former run
         stays, and so do messages that the oldest remaining run has taken over. Answers to calls and the keys of
         messages stay as long as keys do.

@@ -52,10 +52,43 @@ async def test_a_pruning_goes_on_in_portions_until_it_has_removed_what_it_was_as
     assert await trial.store.prune(0, HOUR, 3) == Pruned(2, 0)
 
 
-async def test_former_runs_count_among_the_events_of_a_pruning(trial: Trial, postgres: PostgresGround) -> None:
-    await ended(trial, 10, 10)
-    await postgres.outside.execute("UPDATE perdure.process SET run = 1000, first_run = 2")
+FORMER = """
+    INSERT INTO perdure.event (process, run, number, turn, type, at, place, name, token, version)
+    SELECT p.id, r.run, n.number, 0, 1, p.created_at, '', '', 0, 0
+    FROM perdure.process p, unnest($1::int[]) WITH ORDINALITY AS r(events, run),
+         generate_series(1, r.events) AS n(number)
+"""
+"""Events of former runs of all processes: so many of each run."""
+
+
+async def long_since(postgres: PostgresGround, *events: int) -> None:
+    """Give the processes former runs, with so many events each."""
+    await postgres.outside.execute("UPDATE perdure.event SET run = $1", len(events) + 1)
+    await postgres.outside.execute("UPDATE perdure.process SET run = $1", len(events) + 1)
+    await postgres.outside.execute(FORMER, list(events))
+
+
+async def test_the_events_of_former_runs_count_in_a_pruning(trial: Trial, postgres: PostgresGround) -> None:
+    await ended(trial, 1, 1)
+    await long_since(postgres, limits.PRUNED_EVENTS)
     assert (await portion(postgres, 100))["processes"] == 1
+
+
+async def test_the_former_runs_of_a_process_with_very_many_events_are_pruned_first_in_portions(
+    trial: Trial, postgres: PostgresGround
+) -> None:
+    most = limits.PRUNED_EVENTS
+    [id] = await ended(trial, 1)
+    await long_since(postgres, 2 * most, most, 5)
+    row = await trial.row(id)
+    counts = "SELECT array_agg(c.n ORDER BY c.run) FROM (SELECT run, count(*) AS n FROM perdure.event GROUP BY 1) AS c"
+    for left in ([most, most, 5], [most, 5], [1, 5]):
+        assert (await portion(postgres, 100))["processes"] == 0
+        assert await postgres.outside.fetchval(counts) == left
+        assert await trial.row(id) == row
+    assert (await portion(postgres, 100))["processes"] == 1
+    assert await trial.stored() == []
+    assert await postgres.outside.fetchval(counts) is None
 
 
 DELETED = """

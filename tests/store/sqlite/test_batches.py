@@ -108,8 +108,41 @@ async def test_long_histories_are_pruned_few_at_a_time(trial: Trial, store: Sqli
         await trial.done(finished(await trial.done(going_on(row, steps=steps))))
     await trial.time.advance(1)
     groups = await store._reader.run(lambda connection: upkeep.finished(connection, 1 << 62, 100, 0))
-    assert [len(group) for group in groups] == [1, 3, 1]
+    assert [len(group.ids) for group in groups] == [1, 3, 1]
     assert await store.prune(0, 0, 100) == Pruned(5, 0)
+
+
+FORMER = """
+    WITH RECURSIVE n (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM n WHERE number < :events)
+    INSERT INTO event (process, run, number, turn, type, at, place, name, token, version)
+    SELECT process, :run, n.number, turn, type, at, place, name, token, version
+    FROM n, event WHERE run = 4 AND event.number = 1
+"""
+"""So many events of a former run."""
+
+
+async def test_the_former_runs_of_a_process_with_very_many_events_are_pruned_first_in_portions(
+    trial: Trial, store: SqliteStore, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = await trial.done(finished(await trial.owned(await trial.worker(), key="order/1")))
+    raw.execute("UPDATE event SET run = 4")
+    raw.execute("UPDATE process SET run = 4")
+    for run, events in ((1, 2 * upkeep.EVENTS_PRUNED_AT_ONCE), (2, upkeep.EVENTS_PRUNED_AT_ONCE), (3, 5)):
+        raw.execute(FORMER, {"run": run, "events": events})
+    await trial.time.advance(1)
+    before = await trial.row(row.id)
+
+    def dies(*_: Any) -> int:
+        raise RuntimeError("the pruning dies in its last transaction")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(upkeep, "remove", dies)
+        with pytest.raises(RuntimeError, match="dies"):
+            await store.prune(0, 10**12, 100)
+    left = dict(raw.execute("SELECT run, count(*) FROM event GROUP BY run").fetchall())
+    assert (left.keys(), left[3], await trial.row(row.id)) == ({3, 4}, 5, before)
+    assert await store.prune(0, 10**12, 100) == Pruned(1, 0)
+    assert raw.execute("SELECT count(*) FROM event").fetchone() == (0,)
 
 
 async def test_a_key_kept_from_a_pruned_process_is_seen_by_a_start_that_does_not_look(

@@ -376,8 +376,10 @@ class SqliteStore:
             return Pruned(await self._writer.write(partial(upkeep.prune_only, only=only, keys=keys)), 0)
         before = (now := await self.now()) - finished
         removed = 0
-        for ids in await self._read(lambda connection: upkeep.finished(connection, before, limit, now)):
-            removed += await self._writer.write(partial(upkeep.prune, ids=ids, before=before, keys=keys))
+        for group in await self._read(lambda connection: upkeep.finished(connection, before, limit, now)):
+            while group.former is not None and (await self.prune(0, 0, 0, of=group.former)).runs:
+                pass  # if we die here it has fewer former runs, and the next pruning goes on
+            removed += await self._writer.write(partial(upkeep.prune, ids=group.ids, before=before, keys=keys))
         rest = await self._writer.write(lambda transaction: upkeep.prune_rest(transaction, limit))
         reopened, behind = await self._read(lambda connection: upkeep.reopened(connection, before, limit, behind))
         known, runs = min(before, before + finished - keys), 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import json
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from perdure.kernel.process import Process
@@ -24,13 +24,20 @@ from perdure.store.sqlite.writer import Transaction
 
 PRUNED_AT_ONCE = 100
 EVENTS_PRUNED_AT_ONCE = PRUNED_EVENTS
-"""The most processes, and events, that one transaction prunes, so that it stays short; one process may have more."""
+"""The most processes, and events, that one transaction prunes, so that it stays short; one run may have more."""
 
 _FIRST = (-(1 << 63), b"")
 """Before the first row: no time and no id is smaller."""
 
 WORKER_KEPT = 24 * 3600 * 1_000_000
 """Microseconds for which an ended worker stays listed."""
+
+
+class Finished(Struct):
+    """Processes that one transaction prunes. If ``former`` is the id and version of one, its former runs go before."""
+
+    ids: list[bytes]
+    former: tuple[bytes, int] | None = None
 
 
 def overdue(connection: Connection, search: Search, now: int) -> list[Process]:
@@ -48,20 +55,24 @@ def overdue(connection: Connection, search: Search, now: int) -> list[Process]:
     )
 
 
-def finished(connection: Connection, before: int, limit: int, now: int) -> list[list[bytes]]:
+def finished(connection: Connection, before: int, limit: int, now: int) -> list[Finished]:
     """Processes that finished by a time, the longest finished first, in groups for one transaction each.
 
     There is none while workers remove processes by rules.
     """
-    (found,) = connection.one("find_finished", before=before, most=limit, name=RETENTION, since=now - RULES_COUNT)
-    groups: list[list[bytes]] = []
+    since, many = now - RULES_COUNT, EVENTS_PRUNED_AT_ONCE + 1
+    (found,) = connection.one("find_finished", before=before, most=limit, name=RETENTION, since=since, many=many)
+    groups: list[Finished] = []
     events = 0
-    for id, count in json.decode(found):
+    for hex_id, version, count, reopened in json.decode(found):
+        id = bytes.fromhex(hex_id)
         events += count
-        if not groups or len(groups[-1]) == PRUNED_AT_ONCE or events > EVENTS_PRUNED_AT_ONCE:
-            groups.append([])
+        if not groups or len(groups[-1].ids) == PRUNED_AT_ONCE or events > EVENTS_PRUNED_AT_ONCE:
+            groups.append(Finished([]))
             events = count
-        groups[-1].append(bytes.fromhex(id))
+        groups[-1].ids.append(id)
+        if reopened and count > EVENTS_PRUNED_AT_ONCE:
+            groups[-1].former = (id, version)
     return groups
 
 

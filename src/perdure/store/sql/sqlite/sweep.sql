@@ -112,9 +112,12 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: find_finished
--- Candidates of a pruning, looked for without the write lock: those finished longest ago, one seek per final status. None
--- while the note :name, of workers that remove processes by rules, was written after :since.
-SELECT json_group_array(json_array(hex(id), (SELECT events * run FROM process WHERE process.id = old.id))) FROM (
+-- Candidates of a pruning, looked for without the write lock: those finished longest ago, one seek per final status. Each
+-- with its version, the number of its events in all runs, up to :many, and whether it has former runs besides the last one.
+-- None while the note :name, of workers that remove processes by rules, was written after :since.
+SELECT json_group_array(json_array(hex(id), version, CASE run WHEN 1 THEN events ELSE (
+    SELECT count(*) FROM (SELECT 1 FROM event WHERE event.process = old.id LIMIT :many)
+) END, coalesce(first_run, 1) + 1 < run)) FROM (
     SELECT * FROM (
         SELECT changed_at, id FROM process INDEXED BY process_rested
         WHERE status >= 2 AND status = 4 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
@@ -130,7 +133,7 @@ SELECT json_group_array(json_array(hex(id), (SELECT events * run FROM process WH
         WHERE status >= 2 AND status = 6 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
     )
     ORDER BY changed_at, id LIMIT :most
-) AS old
+) AS old JOIN process USING (id)
 WHERE NOT EXISTS (SELECT 1 FROM note WHERE name = :name AND changed_at > :since)
 
 -- name: find_ended

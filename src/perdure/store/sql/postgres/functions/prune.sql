@@ -36,7 +36,8 @@ $$;
 
 -- Remove processes that ended long ago with all that belongs to them; their keys stay for a while (rule 24). None is removed
 -- while a note is younger than a day that says that workers remove processes by rules. Those that ended first go first, as
--- long as they have no more than so many events together; one may have more by itself. "more" says that some are left.
+-- long as they have no more than so many events together. One that has more by itself goes alone, and its former runs before
+-- it, so many events at a time. "more" says that some are left.
 -- It runs seldom and removes much, so it is planned anew each time for the sizes of that time.
 CREATE OR REPLACE FUNCTION perdure.prune_portion(
     finished bigint, keys bigint, most int, events int, OUT processes int, OUT forgotten int, OUT more boolean
@@ -48,19 +49,31 @@ DECLARE
     t     timestamptz := perdure.now();
     one   record;
     old   uuid[] := '{}';
+    size  bigint;
     total bigint := 0;
 BEGIN
     more := false;
     FOR one IN
-        SELECT p.id, least(p.events::numeric * (p.run::bigint - coalesce(p.first_run, 1) + 1), prune_portion.events + 1) AS events
-        FROM perdure.process p
+        SELECT p.id, p.version, p.run, p.events, coalesce(p.first_run, 1) + 1 < p.run AS former FROM perdure.process p
         WHERE p.due_at IS NULL AND p.changed_at <= t - finished * interval '1 microsecond'
           AND NOT EXISTS (SELECT FROM perdure.note n WHERE n.name = 'retention' AND n.changed_at > t - interval '1 day')
         ORDER BY p.changed_at, p.id LIMIT most FOR UPDATE SKIP LOCKED
     LOOP
-        total := total + one.events;
-        more := total > events AND cardinality(old) > 0;
+        size := one.events;
+        IF one.run > 1 THEN
+            SELECT count(*) INTO size FROM (
+                SELECT FROM perdure.event e WHERE e.process = one.id LIMIT prune_portion.events + 1) AS e;
+        END IF;
+        total := total + size;
+        more := total > prune_portion.events AND cardinality(old) > 0;
         EXIT WHEN more;
+        IF size > prune_portion.events AND one.former THEN
+            PERFORM perdure.remove_runs(one.id, one.version, prune_portion.events);
+            processes := 0;
+            forgotten := 0;
+            more := true;
+            RETURN;
+        END IF;
         old := old || one.id;
     END LOOP;
     INSERT INTO perdure.key_kept (kind, key, process, due_at, digest)
