@@ -43,7 +43,7 @@ FEW = 300
 class PostgresGround:
     """An empty PostgreSQL database; ``url`` is where the stores connect, ``outside`` a connection past them."""
 
-    locks_rows = shared = lasting = True
+    locks_rows = shared = lasting = inside = True
 
     def __init__(self, url: str, direct: str, outside: asyncpg.Connection) -> None:
         self.url = url

@@ -18,6 +18,7 @@ class SqliteGround:
     """One SQLite database; ``file`` is None for one in memory, which only one store can open."""
 
     locks_rows = False
+    inside = True
     hints = True
 
     def __init__(self, file: Path | None) -> None:

@@ -6,13 +6,16 @@ import pytest
 from msgspec import json
 
 from perdure import limits
+from perdure.client.held import held_by
+from perdure.client.recovery import Recovery
 from perdure.kernel.commit import Verdict
 from perdure.kernel.diagnosis import next_mover
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.runtime.sweeps import owner_gone
 from perdure.store.base import Overdue
-from perdure.testing.conformance.trial import going_on
+from perdure.testing.conformance.lettering import bulk
+from perdure.testing.conformance.trial import forced, going_on
 from tests.sweeps.watch import Watch
 
 
@@ -92,6 +95,24 @@ async def test_a_round_frees_a_bounded_batch_and_the_next_rounds_the_rest(
         await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
     assert [await owner_gone.sweep(context) for _ in range(4)] == [2, 2, 1, 0]
+    assert await watch.overdue(Overdue.ORPHANED) == 0
+
+
+async def test_of_large_rows_a_round_frees_what_one_answer_holds_and_knows_how_many_are_left(watch: Watch) -> None:
+    context = await watch.context()
+    dead = await watch.trial.worker("dead")
+    for _ in range(6):
+        await watch.trial.done(forced(await watch.trial.owned(dead, input=bulk(1_900_000)), deaths=1))
+    assert len((await watch.trial.claim(dead)).claimed) + len((await watch.trial.claim(dead)).claimed) == 6
+    [worker] = [one for one in await watch.store.workers() if one.id == dead]
+    await watch.store.retire(dead, None, True)
+    [orphans] = [one for one in await Recovery(watch.store).progress() if one.sweep == "owner gone"]
+    assert (await held_by(watch.store, worker), orphans.waiting, orphans.more) == (6, 6, False)
+    assert await owner_gone.sweep(context) == 4
+    assert (context.pages[Overdue.ORPHANED].more, context.pages[Overdue.ORPHANED].left) == (True, 2)
+    suspects = [row for row in await watch.trial.stored() if row.deaths == 2]
+    assert {row.alone_deaths for row in suspects} == {-3}, "half of six, which were held at once"
+    assert [await owner_gone.sweep(context) for _ in range(2)] == [2, 0]
     assert await watch.overdue(Overdue.ORPHANED) == 0
 
 

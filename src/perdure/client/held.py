@@ -13,7 +13,8 @@ async def held_by(store: Store, worker: WorkerRow) -> int:
     told = figures_of(worker.figures)
     if told.at:
         return told.held
-    return len(await store.search(Search(overdue=Overdue.OWNED, owner=worker.id, limit=LIST_ROWS)))
+    page = await store.search(Search(overdue=Overdue.OWNED, owner=worker.id, limit=LIST_ROWS))
+    return len(page) + page.left
 
 
 def held_text(held: int, *, counted: bool) -> str:

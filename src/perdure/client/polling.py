@@ -30,8 +30,9 @@ async def _due_for_long(store: Store) -> set[Pair]:
     found: set[Pair] = set()
     search = Search(overdue=Overdue.UNHOSTED, limit=SWEEP_ROWS)
     while True:
-        pairs = {(row.kind, row.code) for row in await store.search(search)}
+        page = await store.search(search)
+        pairs = {(row.kind, row.code) for row in page}
         found |= pairs
-        if len(pairs) < SWEEP_ROWS:
+        if len(pairs) < SWEEP_ROWS and not page.left:
             return found
         search = replace(search, after_pair=max(pairs, key=lambda pair: (pair[0].encode(), pair[1].encode())))

@@ -25,7 +25,7 @@ from perdure.kernel.retention import RETENTION, RetentionRule, RetentionState, R
 from perdure.kernel.stored import why_undecodable
 from perdure.retention.archive_file import COMPRESSED, PLAIN, ArchiveFile
 from perdure.retention.family import awaited
-from perdure.store.base import Search, Store
+from perdure.store.base import FoundRows, Search, Store
 from perdure.store.snapshot import EVENTS_READ, READ_AT_ONCE, former_runs, portions, snapshot
 
 REMOVED_AT_ONCE = 100
@@ -89,7 +89,7 @@ class Remover:
             progress = replace(progress, seen_at=now, begun_at=progress.begun_at or now)
             if page:
                 progress = await self._apply(rule, page, progress, told)
-            if len(page) < limits.SWEEP_ROWS:
+            if len(page) + page.left < limits.SWEEP_ROWS:
                 progress = progress.again(now)
             now = await self._store.now()
             state = state.with_rule(mark, progress, now, self._marks)
@@ -109,15 +109,15 @@ class Remover:
             self._note = note
         return written
 
-    async def _page(self, rule: RetentionRule, progress: RuleProgress, now: int) -> Sequence[Process]:
+    async def _page(self, rule: RetentionRule, progress: RuleProgress, now: int) -> FoundRows:
         """The next processes that ended long enough ago for the rule, whether it fits them or not."""
         to = rule.due_to(now)
         if to is None:
-            return ()
+            return FoundRows()
         return await self._store.search(Search(ended_to=to, after=progress.place, limit=limits.SWEEP_ROWS))
 
     async def _apply(
-        self, rule: RetentionRule, page: Sequence[Process], progress: RuleProgress, told: RetentionRound
+        self, rule: RetentionRule, page: FoundRows, progress: RuleProgress, told: RetentionRound
     ) -> RuleProgress:
         """Archive and remove what the rule decides about; what cannot go now is left."""
         mine = [row for row in page if deciding(self.rules, row) is rule]
@@ -138,7 +138,7 @@ class Remover:
             left |= await self._unchanged(ready)
         told.removed += removed
         told.left += len(left)
-        told.more |= len(page) == limits.SWEEP_ROWS
+        told.more |= len(page) + page.left == limits.SWEEP_ROWS
         return progress.passed(page, left, removed, 0 if rule.folder is None else len(ready))
 
     # -- archiving -----------------------------------------------------------------------------------------------

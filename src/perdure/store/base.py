@@ -58,6 +58,9 @@ class Search(Struct, frozen=True, gc=False):
 
     ``ended_to`` asks for the processes that had ended by that time instead, queued steps too, the longest ended first.
     Of the other fields only ``limit`` and ``after`` count then, as above, with the time of the end.
+
+    A page of what is overdue or had ended holds ``BATCH_BYTES`` of inputs, states, results and errors at most, or one
+    process; of unhosted rows first one of each kind and version, in their order. See ``FoundRows.left``.
     """
 
     ids: tuple[bytes, ...] | None = None
@@ -82,6 +85,15 @@ class Search(Struct, frozen=True, gc=False):
     def without_tasks(self) -> bool:
         """Whether queued steps are left out: the search asks neither for them nor for a kind, an id or a key."""
         return not (self.tasks or self.kind or self.ids is not None or self.key is not None)
+
+
+class FoundRows(list[Process]):
+    """What a search has found. ``left`` are so many that fit into its limit, and not into one answer: see Search.
+
+    They are on the next page, which begins behind the last row of this one, or its last kind and version.
+    """
+
+    left = 0
 
 
 class Pruned(Struct, frozen=True, gc=False):
@@ -138,7 +150,7 @@ class Store(Protocol):
     async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
 
-    async def search(self, search: Search) -> list[Process]:
+    async def search(self, search: Search) -> FoundRows:
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:

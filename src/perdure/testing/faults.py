@@ -11,10 +11,10 @@ from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event, HistoryWanted
 from perdure.kernel.message import Message, SendAnswer
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Status
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.store.backend import Backend
-from perdure.store.base import Pruned, RowT, Search, Store
+from perdure.store.base import FoundRows, Pruned, RowT, Search, Store
 from perdure.store.notifications import Listener, StopListening
 
 AnswerT = TypeVar("AnswerT")
@@ -97,7 +97,7 @@ class FaultyStore(Store):
         await self.before("workers", None)
         return await self.store.workers(ended=ended)
 
-    async def search(self, search: Search) -> list[Process]:
+    async def search(self, search: Search) -> FoundRows:
         """See Store."""
         return await self._call("search", self.store.search, search)
 

@@ -31,6 +31,7 @@ class SealedGround:
         self.offload = offload
         self.shared, self.lasting = ground.shared, ground.lasting
         self.locks_rows, self.hints = ground.locks_rows, ground.hints
+        self.inside = offload is None
 
     @property
     def time(self) -> Time:

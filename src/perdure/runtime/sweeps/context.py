@@ -28,7 +28,7 @@ from perdure.runtime.parts import WorkerParts
 from perdure.runtime.release import written
 from perdure.runtime.rescue import granted
 from perdure.runtime.sweep_round import left, saw
-from perdure.store.base import Overdue, Pruned, Search, Store, switch
+from perdure.store.base import FoundRows, Overdue, Pruned, Search, Store, switch
 
 if TYPE_CHECKING:
     from perdure.retention.remover import RetentionRound
@@ -191,6 +191,7 @@ class SweepContext:
 class Pages:
     """How far a sweep has come among the rows that are overdue in one way.
 
+    A page is full if it has SWEEP_ROWS rows, or as many bytes as one answer holds.
     The next round goes on behind the last row of a full page, whatever became of the rows before it: those that cannot
     be freed now, or need not be, hide no others. After the last page comes the first.
     """
@@ -203,13 +204,19 @@ class Pages:
         self._before: tuple[int, bytes] | None = None
         self._after_pair: tuple[str, str] | None = None
         self._waits = False
+        self._left: float = 0
 
     @property
     def more(self) -> bool:
         """Whether the last page was full, so that there may be another one behind it, which need not wait."""
         return not self._waits and (self._after is not None or self._after_pair is not None)
 
-    async def next(self) -> list[Process]:
+    @property
+    def left(self) -> float:
+        """How many rows there may be behind the last page, if these need not wait."""
+        return self._left if self.more else 0
+
+    async def next(self) -> FoundRows:
         """Read the next page."""
         limit = limits.SWEEP_ROWS
         self._before, self._waits = self._after, False
@@ -217,11 +224,12 @@ class Pages:
             Search(overdue=self._what, owner=self._owner, limit=limit, after=self._after, after_pair=self._after_pair)
         )
         saw(len(rows))
+        self._left = rows.left if len(rows) + rows.left < limit else math.inf
         self.rewind()
         if self._what is Overdue.UNHOSTED:
             pairs = {(row.kind, row.code) for row in rows}
-            self._after_pair = max(pairs, key=_bytes) if len(pairs) >= limit else None
-        elif len(rows) >= limit:
+            self._after_pair = max(pairs, key=_bytes) if len(pairs) >= limit or rows.left else None
+        elif len(rows) >= limit or rows.left:
             self._after = _key(self._what, rows[-1])
         return rows
 

@@ -42,7 +42,7 @@ async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> i
     if not (rows := await context.revivable(pages, "processes of ended workers")):
         return 0
     ended = {worker.id: worker for worker in await context.store.workers(ended=True)}
-    held.update(_suspects(rows, more=pages.more))
+    held.update(_suspects(rows, left=pages.left))
     commits, by = [], transition.Rescuer(context.machine.name(), "owner gone")
     for row in rows:
         owner = row.owner or b""
@@ -62,7 +62,7 @@ async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> i
     return len(freed)
 
 
-def _suspects(rows: Sequence[Process], *, more: bool) -> Counter[bytes]:
-    """How many suspects each worker held, as far as one page tells; behind it there may be ``more``."""
-    held = quarantine.held_by(rows)
-    return Counter({owner: max(many, 2 * QUARANTINE_PROCESSES) for owner, many in held.items()}) if more else held
+def _suspects(rows: Sequence[Process], *, left: float) -> Counter[bytes]:
+    """How many suspects each worker held, as far as one page tells; behind it there may be so many rows of its own."""
+    most = 2 * QUARANTINE_PROCESSES
+    return Counter({owner: max(many, int(min(many + left, most))) for owner, many in quarantine.held_by(rows).items()})

@@ -28,7 +28,7 @@ OVERDUE = Overdue.EXPIRED
 
 async def sweep(context: SweepContext) -> int:
     """End up to one batch of overdue processes."""
-    rows = await context.pages[OVERDUE].next()
+    rows: Sequence[Process] = await context.pages[OVERDUE].next()
     if not rows or not await context.may_recover("processes over their deadlines", len(rows)):
         context.pages[OVERDUE].rewind()
         return 0

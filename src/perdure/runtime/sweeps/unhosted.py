@@ -74,7 +74,7 @@ async def sweep(context: SweepContext, known: Known) -> int:
     part = max(limits.SWEEP_ROWS // max(len(counts), 1), 1)  # a page has no more than that of each kind and version
     for (kind, code), first in waiting.items():
         number = counts[kind, code]
-        some = f"at least {number}" if number >= part else str(number)
+        some = f"at least {number}" if number >= part or rows.left else str(number)
         text = _told(kind, code, some, kept.get(kind), hosted.get((kind, code), 0))
         context.events.found(Finding("nobody_hosts", first, text))
     overload = sum((row.kind, row.code) in hosted or row.kind in kept for row in fresh)

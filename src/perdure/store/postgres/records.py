@@ -21,7 +21,7 @@ from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import MALFORMED, Statuses, Types
 from perdure.kernel.worker import WorkerRow
-from perdure.store.base import Search
+from perdure.store.base import FoundRows, Search
 
 _start_rare = attrgetter(
     "status", "run", "reminder", "seen", "deaths", "alone_deaths", "deadline", "priority", "attributes", "state",
@@ -256,6 +256,7 @@ def storable(text: str) -> bool:
 STATUSES: Mapping[str, Status] = Statuses({status.value: status for status in Status})
 VERDICTS: Mapping[str, Verdict] = {verdict.value: verdict for verdict in Verdict}
 TYPES: Mapping[int, EventType] = Types({int(type): type for type in EventType})
+_COLUMNS = len(Process.__struct_fields__)
 _STATUS = Process.__struct_fields__.index("status")
 _ATTRIBUTES = Process.__struct_fields__.index("attributes")
 MESSAGE_TYPES: Mapping[int, MessageType] = Types({int(type): type for type in MessageType})
@@ -313,6 +314,13 @@ def process_of(columns: Sequence[Any]) -> Process:
         with suppress(*MALFORMED):  # its numbers may be larger than ours: then it stays as PostgreSQL spells it
             fields[_ATTRIBUTES] = json.encode(json.decode(fields[_ATTRIBUTES]), order="sorted")
     return Process(*fields)
+
+
+def page_of(rows: Sequence[asyncpg.Record]) -> FoundRows:
+    """A page from rows with the columns of ``process_out``, and at last how many there would be without a bound."""
+    page = FoundRows([process_of(row[:_COLUMNS]) for row in rows])
+    page.left = rows[0][-1] - len(rows) if rows else 0
+    return page
 
 
 def event_of(row: asyncpg.Record) -> Event:

@@ -22,11 +22,11 @@ from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, removes
 from perdure.kernel.event import Event, EventType, HistoryWanted
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Status
 from perdure.kernel.stored import Types
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
-from perdure.store.base import EVENT_BYTES, Pruned, RowT, Search, by_process
+from perdure.store.base import EVENT_BYTES, FoundRows, Pruned, RowT, Search, by_process
 from perdure.store.failover import DatabaseLine, Lineage, SetBehind
 from perdure.store.migrate import ahead, outgrown
 from perdure.store.notifications import Listener, StopListening
@@ -251,23 +251,23 @@ class PostgresStore:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
         return [row.worker_of(found) for found in await self._reads.rows("workers", ended)]
 
-    async def search(self, search: Search) -> list[Process]:
+    async def search(self, search: Search) -> FoundRows:
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
         if search.overdue is not None:
             behind, pair = search.after or (None, None), search.after_pair or (None, None)
-            rows = await self._reads.rows("overdue_page", search.overdue, search.limit, search.owner, *behind, *pair)
-            return [row.process_of(found[:]) for found in rows]
+            page = search.overdue, search.limit, search.owner, *behind, *pair
+            return row.page_of(await self._reads.rows("overdue_page", *page, limits.BATCH_BYTES))
         if search.ended_to is not None:
             page = search.ended_to, *(search.after or (None, None)), search.limit
-            return [row.process_of(found[:]) for found in await self._reads.rows("ended_page", *page)]
+            return row.page_of(await self._reads.rows("ended_page", *page, limits.BATCH_BYTES))
         if search.ids is not None and search == Search(ids=search.ids, statuses=search.statuses, limit=search.limit):
             asked = list(search.ids), list(search.statuses) or None, search.limit
-            return [row.process_of(one[:]) for one in await self._reads.rows("search_by_id", *asked)]
+            return FoundRows([row.process_of(one[:]) for one in await self._reads.rows("search_by_id", *asked)])
         columns = search_columns(search)
         if not columns:
-            return []
+            return FoundRows()
         found = await self._searches.rows("search", *columns, search.before_id, search.limit)
-        return [row.process_of(one[:]) for one in found]
+        return FoundRows([row.process_of(one[:]) for one in found])
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """How many processes there are by kind and status."""

@@ -28,7 +28,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Undecodable, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
-from perdure.store.base import EVENT_BYTES, Pruned, Search, Store, every_message
+from perdure.store.base import EVENT_BYTES, FoundRows, Pruned, Search, Store, every_message
 from perdure.store.base import RowT as SmallRecord
 from perdure.store.notifications import Listener, StopListening
 from perdure.store.sealed import seal
@@ -189,10 +189,13 @@ class SealedStore(Store):
                 opened[n] = replace(claimed, trouble=trouble)
         return replace(answer, claimed=tuple(opened))
 
-    async def search(self, search: Search) -> list[Process]:
+    async def search(self, search: Search) -> FoundRows:
         """See Store. Blobs are fetched for processes that are asked for by id or key, not for lists and sweeps."""
         named = search.ids is not None or search.key is not None
-        return await self._out(await self.store.search(search), RecordOpener.process, fetch=named)
+        stored = await self.store.search(search)
+        found = FoundRows(await self._out(stored, RecordOpener.process, fetch=named))
+        found.left = stored.left
+        return found
 
     async def history(
         self,

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -87,6 +88,18 @@ class Connection:
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
         return self.raw.in_transaction
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """What is read inside is what stood in the database at one moment, whatever others write meanwhile."""
+        if self.raw.in_transaction:
+            yield
+            return
+        self.raw.execute("BEGIN")  # takes no lock
+        try:
+            yield
+        finally:
+            self.raw.rollback()
 
     def one(self, name: str, /, **given: Any) -> tuple[Any, ...]:
         """The one row that a query answers; an empty tuple if it answers none. Parameters have names."""

@@ -18,9 +18,9 @@ from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, removes
 from perdure.kernel.event import Event, EventType, HistoryWanted
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Status
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
-from perdure.store.base import Pruned, RowT, Search
+from perdure.store.base import FoundRows, Pruned, RowT, Search
 from perdure.store.failover import Lineage
 from perdure.store.migrate import ahead
 from perdure.store.notifications import Listener, StopListening
@@ -303,16 +303,16 @@ class SqliteStore:
 
     # -- sweeps and queries ------------------------------------------------------------------------------------
 
-    async def search(self, search: Search) -> list[Process]:
+    async def search(self, search: Search) -> FoundRows:
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
         if search.overdue is not None or search.ended_to is not None:
             return await self._read(self._overdue(search))
-        return await self._read(lambda connection: sqlite_search.search(connection, search), self._people)
+        return FoundRows(await self._read(lambda connection: sqlite_search.search(connection, search), self._people))
 
-    def _overdue(self, search: Search) -> Callable[[Connection], list[Process]]:
+    def _overdue(self, search: Search) -> Callable[[Connection], FoundRows]:
         """A look at the store's time; no caller is given this time, so it needs no mark in the database."""
 
-        def look(connection: Connection) -> list[Process]:
+        def look(connection: Connection) -> FoundRows:
             return upkeep.overdue(connection, search, self._clock.saw(*connection.one("clock_mark")))
 
         return look

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from perdure.kernel.process import Process
 from perdure.kernel.retention import RETENTION, RULES_COUNT
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
-from perdure.limits import PRUNED_EVENTS
-from perdure.store.base import Pruned, Search
+from perdure.limits import BATCH_BYTES, PRUNED_EVENTS
+from perdure.store.base import FoundRows, Pruned, Search
 from perdure.store.migrate import ahead, outgrown
 from perdure.store.sqlite import row
 from perdure.store.sqlite.clock import SqliteClock
@@ -40,19 +40,39 @@ class Finished(Struct):
     former: tuple[bytes, int] | None = None
 
 
-def overdue(connection: Connection, search: Search, now: int) -> list[Process]:
-    """The rows that a sweep must look at, the longest overdue first; or those that had ended by a time."""
+def overdue(connection: Connection, search: Search, now: int) -> FoundRows:
+    """The rows that a sweep must look at, the longest overdue first; or those that had ended by a time.
+
+    They are found without what they hold, and as many are read as one answer holds.
+    """
+    with connection.one_moment():
+        found = _overdue(connection, search, now)
+        total = 0
+        taken = set[bytes]()
+        for id, size, _ in sorted(found, key=itemgetter(2)):
+            total += size
+            if taken and total > BATCH_BYTES:
+                break
+            taken.add(id)
+        cells = [cell for place, (id, *_) in enumerate(found) if id in taken for cell in (place, id)]
+        packed = connection.ask("read_processes", 2, cells) if cells else []
+    page = FoundRows([one for part in packed for one in row.processes(part)])
+    page.left = len(found) - len(taken)
+    return page
+
+
+def _overdue(connection: Connection, search: Search, now: int) -> list[tuple[bytes, int, int]]:
+    """The ids of a page, how many bytes their rows hold, and in which order these go into an answer."""
     since, behind = search.after or _FIRST
-    if search.ended_to is not None:
-        found = connection.one("find_ended", before=search.ended_to, since=since, behind=behind, most=search.limit)
-        return row.processes(found)
-    name = f"overdue_{search.overdue}"
     kind, code = search.after_pair or ("", "")
-    return row.processes(
-        connection.one(
-            name, now=now, most=search.limit, owner=search.owner, since=since, behind=behind, kind=kind, code=code
-        )
-    )
+    given = {"most": search.limit, "since": since, "behind": behind}
+    if search.ended_to is not None:
+        (found,) = connection.one("find_ended", before=search.ended_to, **given)
+    else:
+        given |= {"now": now, "owner": search.owner, "kind": kind, "code": code}
+        (found,) = connection.one(f"overdue_{search.overdue}", **given)
+    rows = json.decode(found)
+    return [(bytes.fromhex(id), size, turn[0] if turn else place) for place, (id, size, *turn) in enumerate(rows)]
 
 
 def finished(connection: Connection, before: int, limit: int, now: int) -> list[Finished]:

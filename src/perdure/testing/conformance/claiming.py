@@ -10,7 +10,7 @@ from perdure.kernel.kind import KIND_MARK
 from perdure.kernel.process import Status
 from perdure.kernel.queue import Queue
 from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
-from perdure.testing.conformance.lettering import bulk
+from perdure.testing.conformance.lettering import bulk, inside
 from perdure.testing.conformance.trial import LEASE, Trial, finished, forced, going_on, only, released, resting
 
 
@@ -292,6 +292,7 @@ class Claiming:
         assert sum(await claimed(other)) == 10, "those whose lease has lapsed too"
 
     async def test_of_processes_that_are_named_a_claim_takes_no_more_than_8_mib(self, trial: Trial) -> None:
+        inside(trial)
         worker = await trial.worker()
         theirs = [(await trial.owned(await trial.worker(), input=bulk(1_000_000))).id for _ in range(8)]
         left = [(await trial.started(input=bulk(1_000_000))).id for _ in range(10)]
@@ -301,6 +302,7 @@ class Claiming:
             left = left[count:]
 
     async def test_of_kinds_with_limits_a_claim_takes_no_more_than_8_mib(self, trial: Trial) -> None:
+        inside(trial)
         worker, kinds = await trial.worker(), ("invoice", "mail")
         await trial.store.records(Queue, [Queue(KIND_MARK + kind, 1, concurrency=100) for kind in kinds])
         for kind in kinds * 6:

@@ -15,13 +15,15 @@ class Ground(Protocol):
 
     ``shared`` says that several stores can be opened on it at once, ``lasting`` that it outlives them,
     ``locks_rows`` that another session can lock a single row (a database with one writer at a time has no such locks),
-    and ``hints`` that a store is notified of work and ends without polling (behind a pooler it is not).
+    ``hints`` that a store is notified of work and ends without polling (behind a pooler it is not), and ``inside`` that
+    the database itself holds large payloads.
     """
 
     shared: bool
     lasting: bool
     locks_rows: bool
     hints: bool
+    inside: bool
 
     @property
     def time(self) -> Time:

@@ -13,7 +13,7 @@ from perdure.kernel.claim import ClaimAnswer
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
 from perdure.kernel.queue import SHARES_A_LOOK, Queue
-from perdure.testing.conformance.lettering import bulk
+from perdure.testing.conformance.lettering import bulk, inside
 from perdure.testing.conformance.racing import Crowded
 from perdure.testing.conformance.trial import LEASE, Trial, finished, only, released
 
@@ -337,6 +337,7 @@ class Limiting(Crowded):
         assert (only(answer.claimed).process.id, answer.suspects_waiting) == (suspect.id, False)
 
     async def test_of_queues_with_limits_a_claim_takes_and_charges_no_more_than_8_mib(self, trial: Trial) -> None:
+        inside(trial)
         worker, other = await trial.worker(), await trial.worker("there")
         await self._limit(trial, rate=100, per=100 * SECOND)
         await trial.store.records(Queue, [Queue("mail", 1, concurrency=100)])

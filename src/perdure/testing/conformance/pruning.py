@@ -13,6 +13,7 @@ from perdure.kernel.note import Note
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retention import RETENTION, RetentionState
 from perdure.store.base import Pruned, Search
+from perdure.testing.conformance.lettering import bulk, inside
 from perdure.testing.conformance.trial import Trial, finished, forced, going_on, resting
 
 DAY = 24 * 3600 * SECOND
@@ -175,6 +176,16 @@ class Pruning:
         assert await trial.store.search(Search(ended_to=task.changed_at - 1, after=behind, limit=3)) == rows[3:]
         assert await trial.store.search(Search(ended_to=task.changed_at, after=behind)) == [*rows[3:], task]
         assert await trial.store.search(Search(ended_to=rows[0].changed_at - 1)) == []
+
+    async def test_a_page_of_what_had_ended_holds_no_more_than_8_mib(self, trial: Trial) -> None:
+        inside(trial)
+        worker = await trial.worker()
+        rows = [await self._ended(trial, worker, input=bulk(1_900_000)) for _ in range(6)]
+        first = await trial.store.search(Search(ended_to=await trial.time.now()))
+        assert ({row.id for row in first} < {row.id for row in rows}, len(first), first.left) == (True, 4, 2)
+        last = first[-1].changed_at, first[-1].id
+        rest = await trial.store.search(Search(ended_to=await trial.time.now(), after=last))
+        assert ({row.id for row in (*first, *rest)}, rest.left) == ({row.id for row in rows}, 0)
 
     async def test_of_ends_at_one_time_the_next_page_begins_behind_the_id(self, trial: Trial) -> None:
         worker = await trial.worker()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from perdure.clock import SECOND
 from perdure.kernel.process import Process, Status
 from perdure.store.base import Overdue, Search
+from perdure.testing.conformance.lettering import bulk, inside
 from perdure.testing.conformance.trial import Trial, finished, forced, going_on, only, released, resting
 
 
@@ -158,12 +159,12 @@ class Sweeping:
         await trial.time.advance(1)
         assert await self._found(trial, Overdue.INBOX) == []  # due: a claim takes them, or the look at their reminder
 
-    @pytest.mark.parametrize("what", [what for what in Overdue if what is not Overdue.UNHOSTED])
-    async def test_pages_by_time_and_id_show_each_overdue_row_once(self, trial: Trial, what: Overdue) -> None:
+    async def _made(self, trial: Trial, what: Overdue, *inputs: bytes) -> bytes:
+        """Processes with these inputs, which are overdue in one way after a while; the answer is a worker."""
         worker = await trial.worker()
         now = await trial.time.now()
-        for seconds in (5, 5, 5, 5, 7, 7, 6):
-            row = await trial.owned(worker, deadline=now + seconds * SECOND)
+        for seconds, input in zip((5, 5, 5, 5, 7, 7, 6), inputs, strict=False):
+            row = await trial.owned(worker, deadline=now + seconds * SECOND, input=input)
             if what is Overdue.INBOX:
                 await trial.send(row.id)
                 row = await trial.done(going_on(row, seen=1, consumed=((1, 0),)))
@@ -173,6 +174,40 @@ class Sweeping:
         if what is Overdue.ORPHANED:
             await trial.store.retire(worker, None, True)
         await trial.time.advance(16)
+        return worker
+
+    @pytest.mark.parametrize("what", [what for what in Overdue if what is not Overdue.UNHOSTED])
+    async def test_a_page_of_overdue_rows_holds_no_more_than_8_mib_and_one_row_at_least(
+        self, trial: Trial, what: Overdue
+    ) -> None:
+        inside(trial)
+        worker = await self._made(trial, what, *[bulk(1_900_000)] * 6, bulk(2_000_000))
+        counts: list[tuple[int, int]] = []
+        shown: set[bytes] = set()
+        after = None
+        while page := await trial.store.search(Search(overdue=what, owner=worker, limit=6, after=after)):
+            counts.append((len(page), page.left))
+            shown |= {row.id for row in page}
+            at = page[-1].deadline if what is Overdue.EXPIRED else page[-1].due_at
+            after = (at or 0, page[-1].id)
+        assert (counts, len(shown)) == ([(4, 2), (3, 0)], 7)
+
+    async def test_a_page_of_what_nobody_hosts_holds_first_one_of_each_kind_and_code(self, trial: Trial) -> None:
+        inside(trial)
+        for kind in "aabbbccddee":
+            await trial.started(kind=kind, input=bulk(1_900_000))
+        await trial.time.advance(61)
+        search = Search(overdue=Overdue.UNHOSTED)
+        page = await trial.store.search(search)
+        assert ([row.kind for row in page], page.left) == (["a", "b", "c", "d"], 7)
+        page = await trial.store.search(replace(search, after_pair=("d", "1")))
+        assert ([row.kind for row in page], page.left) == (["e", "e"], 0)
+        page = await trial.store.search(replace(search, after_pair=("b", "1"), limit=4))
+        assert ([row.kind for row in page], page.left) == (["c", "d", "e"], 0)
+
+    @pytest.mark.parametrize("what", [what for what in Overdue if what is not Overdue.UNHOSTED])
+    async def test_pages_by_time_and_id_show_each_overdue_row_once(self, trial: Trial, what: Overdue) -> None:
+        worker = await self._made(trial, what, *[b"[]"] * 7)
         whole = await trial.store.search(Search(overdue=what, owner=worker))
         paged: list[Process] = []
         after = None

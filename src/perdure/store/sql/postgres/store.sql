@@ -132,10 +132,42 @@ WHERE a.usename OPERATOR(pg_catalog.=) CURRENT_USER AND a.datname OPERATOR(pg_ca
   AND a.application_name OPERATOR(pg_catalog.=) 'perdure presence'
 
 -- name: ended_page
-SELECT * FROM perdure.ended_page($1, $2, $3, $4)
+-- Up to so many bytes of what the rows hold, and one at least. The last column is how many there would be without this bound.
+SELECT h.* FROM (
+    SELECT s.*, pg_catalog.sum(s.bytes) OVER w AS total, pg_catalog.count(*) OVER () AS rows
+    FROM (
+        SELECT o.*, b.bytes
+        FROM perdure.ended_page($1, $2, $3, $4) WITH ORDINALITY AS o
+        CROSS JOIN LATERAL (
+            SELECT pg_catalog.octet_length(o.input) OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(o.state), 0)
+                   OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(o.result), 0)
+                   OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(o.error), 0) AS bytes) AS b
+    ) AS s
+    WINDOW w AS (ORDER BY s.ordinality ROWS UNBOUNDED PRECEDING)
+) AS h
+WHERE h.ordinality OPERATOR(pg_catalog.=) 1 OR h.total OPERATOR(pg_catalog.<=) $5::bigint
+ORDER BY h.ordinality
 
 -- name: overdue_page
-SELECT * FROM perdure.overdue_page($1, $2, $3, $4, $5, $6, $7)
+-- The same. Of unhosted rows first one of each kind and code, in their order: the next page begins behind the last of these.
+SELECT h.* FROM (
+    SELECT s.*, pg_catalog.row_number() OVER w AS turn, pg_catalog.sum(s.bytes) OVER w AS total, pg_catalog.count(*) OVER () AS rows
+    FROM (
+        SELECT o.*, b.bytes,
+               CASE WHEN $1 OPERATOR(pg_catalog.=) 'unhosted' THEN
+                   pg_catalog.row_number() OVER (PARTITION BY o.kind, o.code ORDER BY o.ordinality) END AS place,
+               CASE WHEN $1 OPERATOR(pg_catalog.=) 'unhosted' THEN o.kind END AS kind_asked,
+               CASE WHEN $1 OPERATOR(pg_catalog.=) 'unhosted' THEN o.code END AS code_asked
+        FROM perdure.overdue_page($1, $2, $3, $4, $5, $6, $7) WITH ORDINALITY AS o
+        CROSS JOIN LATERAL (
+            SELECT pg_catalog.octet_length(o.input) OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(o.state), 0)
+                   OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(o.result), 0)
+                   OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(o.error), 0) AS bytes) AS b
+    ) AS s
+    WINDOW w AS (ORDER BY s.place, s.kind_asked, s.code_asked, s.ordinality ROWS UNBOUNDED PRECEDING)
+) AS h
+WHERE h.turn OPERATOR(pg_catalog.=) 1 OR h.total OPERATOR(pg_catalog.<=) $8::bigint
+ORDER BY h.ordinality
 
 -- name: search
 SELECT * FROM perdure.search_page($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)

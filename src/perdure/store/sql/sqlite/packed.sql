@@ -10,6 +10,7 @@ SELECT *,
         length(result), length(error), hex(parent), code, created_at,
         CASE opened_at WHEN 0 THEN created_at ELSE opened_at END, changed_at, share, cost
     ) AS head,
+    length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes,
     input || coalesce(attributes, x'') || coalesce(state, x'') || coalesce(progress, x'')
         || coalesce(result, x'') || coalesce(error, x'') AS body
 FROM main.process

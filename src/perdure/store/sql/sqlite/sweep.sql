@@ -1,5 +1,6 @@
--- The ways to be overdue, each a query on its own index, the longest overdue first. :now, :most rows, an :owner; a page
--- begins after the time :since and the id :behind, those of the last row of the page before.
+-- The ways to be overdue, each a query on its own index, the longest overdue first: the ids, and how many bytes the rows
+-- hold. :now, :most rows, an :owner; a page begins after the time :since and the id :behind, those of the last row of the page
+-- before.
 
 -- name: overdue_orphaned
 WITH RECURSIVE
@@ -9,44 +10,44 @@ owners (owner) AS (
     SELECT (SELECT min(owner) FROM process INDEXED BY process_owned WHERE owner > owners.owner)
     FROM owners WHERE owners.owner IS NOT NULL
 )
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT p.head, p.body FROM owners CROSS JOIN packed_process AS p ON p.owner = owners.owner
+SELECT json_group_array(json_array(hex(id), bytes)) FROM (
+    SELECT p.id, p.bytes FROM owners CROSS JOIN packed_process AS p ON p.owner = owners.owner
     WHERE NOT EXISTS (SELECT 1 FROM worker WHERE worker.id = owners.owner AND worker.ended_at IS NULL)
     AND p.due_at >= :since AND (p.due_at, p.id) > (:since, :behind)
     ORDER BY p.due_at, p.id LIMIT :most
 )
 
 -- name: overdue_lapsed
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_process WHERE owner IS NOT NULL AND due_at <= :now
+SELECT json_group_array(json_array(hex(id), bytes)) FROM (
+    SELECT id, bytes FROM packed_process WHERE owner IS NOT NULL AND due_at <= :now
     AND due_at >= :since AND (due_at, id) > (:since, :behind)
     ORDER BY due_at, id LIMIT :most
 )
 
 -- name: overdue_expired
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_process WHERE deadline IS NOT NULL AND status <= 3 AND deadline <= :now
+SELECT json_group_array(json_array(hex(id), bytes)) FROM (
+    SELECT id, bytes FROM packed_process WHERE deadline IS NOT NULL AND status <= 3 AND deadline <= :now
     AND deadline >= :since AND (deadline, id) > (:since, :behind)
     ORDER BY deadline, id LIMIT :most
 )
 
 -- name: overdue_idle
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_process WHERE reminder = 1 AND due_at <= :now
+SELECT json_group_array(json_array(hex(id), bytes)) FROM (
+    SELECT id, bytes FROM packed_process WHERE reminder = 1 AND due_at <= :now
     AND due_at >= :since AND (due_at, id) > (:since, :behind)
     ORDER BY due_at, id LIMIT :most
 )
 
 -- name: overdue_owned
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_process WHERE owner IS NOT NULL AND owner = :owner
+SELECT json_group_array(json_array(hex(id), bytes)) FROM (
+    SELECT id, bytes FROM packed_process WHERE owner IS NOT NULL AND owner = :owner
     AND due_at >= :since AND (due_at, id) > (:since, :behind)
     ORDER BY due_at, id LIMIT :most
 )
 
 -- name: overdue_unhosted
 -- Fair to all: of the waiting kinds and codes after :kind and :code, :most at a time, each has an equal part of the rows.
--- A few seeks for each; suspects are read apart.
+-- A few seeks for each; suspects are read apart. With the order in which rows go into an answer: first one of each.
 WITH
 longest (due_at) AS (SELECT :now - 60000000),
 priorities (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
@@ -89,11 +90,14 @@ found (kind, code, due_at, id) AS (
     ON process.kind = pairs.kind AND process.code = pairs.code AND process.due_at <= (SELECT due_at FROM longest)
     AND process.status = 1 AND process.owner IS NULL AND process.reminder = 0 AND process.deaths >= 2
 ),
-ranked (due_at, id, place) AS (
-    SELECT due_at, id, row_number() OVER (PARTITION BY kind, code ORDER BY due_at, id) FROM found
+ranked (due_at, id, kind, code, place) AS (
+    SELECT due_at, id, kind, code, row_number() OVER (PARTITION BY kind, code ORDER BY due_at, id) FROM found
 )
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT p.head, p.body FROM (SELECT due_at, id FROM ranked WHERE place <= (SELECT most FROM part)) AS first
+SELECT json_group_array(json_array(hex(id), bytes, turn)) FROM (
+    SELECT p.id, p.bytes, first.turn FROM (
+        SELECT due_at, id, row_number() OVER (ORDER BY place, kind, code) AS turn FROM ranked
+        WHERE place <= (SELECT most FROM part)
+    ) AS first
     CROSS JOIN packed_process AS p ON p.id = first.id ORDER BY first.due_at, first.id
 )
 
@@ -106,8 +110,8 @@ inboxes (process) AS (
     SELECT (SELECT min(process) FROM message INDEXED BY message_waits WHERE waits = 1 AND process > inboxes.process)
     FROM inboxes WHERE inboxes.process IS NOT NULL
 )
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT p.head, p.body FROM inboxes CROSS JOIN packed_process AS p ON p.id = inboxes.process
+SELECT json_group_array(json_array(hex(id), bytes)) FROM (
+    SELECT p.id, p.bytes FROM inboxes CROSS JOIN packed_process AS p ON p.id = inboxes.process
     WHERE p.status = 1 AND p.owner IS NULL AND p.due_at > :now LIMIT :most
 )
 
@@ -139,8 +143,8 @@ WHERE NOT EXISTS (SELECT 1 FROM note WHERE name = :name AND changed_at > :since)
 -- name: find_ended
 -- A page of the processes that had ended :before a time, after the time :since and the id :behind, the longest ended first:
 -- one seek per final status.
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT p.head, p.body FROM (
+SELECT json_group_array(json_array(hex(id), bytes)) FROM (
+    SELECT p.id, p.bytes FROM (
         SELECT * FROM (
             SELECT changed_at, id FROM process INDEXED BY process_rested
             WHERE status >= 2 AND status = 4 AND changed_at <= :before
