@@ -161,17 +161,8 @@ class Instance:
         No later turn is of an earlier time.
         """
         self.number += 1
-        self.at = max(self.at, self.next_at(now))
+        self.at = max(self.at, next_at(self, now))
         self.events.append(Event(self.number, 0, type, self.at, place, name, payload, digest, message))
-
-    def next_at(self, now: int) -> int:
-        """The time of what is recorded ``now``: never earlier than what the history has, or will have, before it."""
-        last = self.events[-1] if self.events else self.last_event
-        return now if last is None or last.at < now else last.at
-
-    def happened(self) -> tuple[Event, ...]:
-        """What has happened to the process and is not written: it counts although what its code did then is void."""
-        return tuple(event for event in self.events if event.type in HAPPENED)
 
     def outward(self) -> Outbox:
         """The outbox, made when it is first needed."""
@@ -272,3 +263,14 @@ class Instance:
         if self.steps.in_flight or self.steps.retries:
             self.steps.stop()
         self.loop.evict()
+
+
+def next_at(instance: Instance, now: int) -> int:
+    """The time of what is recorded ``now``: never earlier than what the history has, or will have, before it."""
+    last = instance.events[-1] if instance.events else instance.last_event
+    return now if last is None or last.at < now else last.at
+
+
+def happened(instance: Instance) -> tuple[Event, ...]:
+    """What has happened to a process and is not written: it counts although what its code did then is void."""
+    return tuple(event for event in instance.events if event.type in HAPPENED)

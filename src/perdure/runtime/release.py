@@ -49,6 +49,7 @@ from perdure.kernel.worker import Hang
 from perdure.logs import logger
 from perdure.runtime import farewell, missing
 from perdure.runtime.handover import Handover, took_what_is_unknown
+from perdure.runtime.instance import happened, next_at
 from perdure.runtime.quarantine import report
 
 if TYPE_CHECKING:
@@ -65,14 +66,14 @@ def park(scheduler: Holder, instance: Instance, error: BaseException) -> None:
     scheduler.drop(instance)
     time = scheduler.parts.time
     failure = Failure.of(error).on(scheduler.parts.machine.name())
-    now = instance.next_at(time.now())
+    now = next_at(instance, time.now())
     commit = transition.broken(instance.process, failure, now=now, idle_at=time.idle_at())
     _park(scheduler, _forms(commit, instance), error)
 
 
 def handed_back(instance: Instance, due_at: int) -> Commit:
     """The commit that frees a process in the middle of its work, with what has happened to it meanwhile."""
-    return transition.preceded(transition.released(instance.process, due_at=due_at), instance.happened())
+    return transition.preceded(transition.released(instance.process, due_at=due_at), happened(instance))
 
 
 def unwritten(scheduler: Holder, instance: Instance, commit: Commit, error: StoreError) -> None:
@@ -100,7 +101,7 @@ def _forms(commit: Commit, instance: Instance) -> list[Commit]:
 
     To a history with more events than its row counts nothing can be appended.
     """
-    full = transition.preceded(commit, instance.happened())
+    full = transition.preceded(commit, happened(instance))
     return [full, transition.unrecorded(commit)] if full is commit else [full, commit, transition.unrecorded(commit)]
 
 
@@ -189,9 +190,9 @@ def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool
     order = ordered(claimed.messages, max(claimed.process.seen, opening_of(claimed.events).void))
     if order is None:
         return False
-    now = instance.next_at(scheduler.parts.time.now())
+    now = next_at(instance, scheduler.parts.time.now())
     commit = transition.terminated(claimed.process, Sender.read(order.sender), claimed.events, now=now)
-    commit = transition.preceded(commit, instance.happened())
+    commit = transition.preceded(commit, happened(instance))
     farewell.take_leave(scheduler, instance, commit, partial(_end, scheduler))
     return True
 
@@ -218,8 +219,8 @@ def begun(scheduler: Holder, instance: Instance) -> bool:
     process = instance.process
     if not is_debounced(process.key):
         return False
-    commit = debounce.begun(process, now=instance.next_at(scheduler.parts.time.now()))
-    commit = transition.preceded(commit, instance.happened())
+    commit = debounce.begun(process, now=next_at(instance, scheduler.parts.time.now()))
+    commit = transition.preceded(commit, happened(instance))
     scheduler.drop(instance)
 
     def answered(answer: CommitAnswer | StoreError) -> None:

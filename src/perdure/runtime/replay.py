@@ -16,7 +16,7 @@ from perdure.kernel.stored import under_way
 from perdure.kernel.undo import undoes
 from perdure.kernel.workflow_retry import last_attempt
 from perdure.runtime import compensation, kept_arguments, published, turn
-from perdure.runtime.instance import Instance
+from perdure.runtime.instance import Instance, next_at
 from perdure.runtime.open_steps import Slot
 from perdure.turns import patches
 from perdure.turns.asking import EVERYWHERE, OutgoingSignal
@@ -92,7 +92,7 @@ class Replay:
             last = event.number
         self._turn(pending, last)
         self._arrive()
-        self.instance.reach(self.instance.next_at(max(self.instance.at, self.latest)), max(number, self.turns))
+        self.instance.reach(next_at(self.instance, max(self.instance.at, self.latest)), max(number, self.turns))
         if self.instance.loop.machine is not None:
             self.instance.loop.machine.replayed(self.instance.loop.runs, self.instance.turns)
         self._go_on()

@@ -29,6 +29,7 @@ from perdure.kernel.run import renewed
 from perdure.kernel.workflow_retry import follows, number_of, tried_again
 from perdure.logs import logger
 from perdure.runtime import compensation, failure_log, published
+from perdure.runtime.instance import next_at
 from perdure.runtime.store_time import StoreTime
 from perdure.turns.renewal import Broken, left_over
 
@@ -60,7 +61,7 @@ def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward:
     else:
         idle_at = parts.time.idle_at(instance.workflow.idle)
         if outcome.status is not RUNNING:  # that is decided now, perhaps long after its last turn
-            instance.reach(max(instance.at, instance.next_at(parts.time.now())))
+            instance.reach(max(instance.at, next_at(instance, parts.time.now())))
     if cleared and is_suspect(process):
         parts.telemetry.count("suspects_cleared")
     commit = transition.turn(
