@@ -20,7 +20,7 @@ from perdure.kernel.move import over_limit, unsound_move
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Queue
-from perdure.kernel.soundness import CLOCK_SLACK, unsound
+from perdure.kernel.soundness import unsound
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.queue import read
 from perdure.store.sqlite.row import events, messages, processes
@@ -182,7 +182,8 @@ class Monitor:
     def _tells_all(self, was: Process | None, process: Process, last: Sequence[Event], fresh: Sequence[Event]) -> None:
         """What was parked when it had been taken over says so; and the times of a history do not run back.
 
-        A sweep does not read the history, and the worker before it may have carried its time over a jump back.
+        A sweep, which leaves the process to nobody, does not read the history: it may not have heard yet of a jump of
+        the clock of which the worker before it had.
         """
         types = {event.type for event in fresh}
         if was is not None and process.status is Status.BROKEN and was.status is not Status.BROKEN:
@@ -192,10 +193,10 @@ class Monitor:
         if EventType.RUN_OPENED in types:
             return  # what the run before it has left keeps its time
         for sooner, later in pairwise((*last, *fresh)):
-            slack = CLOCK_SLACK if later.token != sooner.token else 0
-            if later.at < sooner.at - slack:
+            has_read_it = later.token == sooner.token or process.owner is not None
+            if has_read_it and later.at < sooner.at:
                 text = f"event {later.number} ({later.type.name.lower()}) is {sooner.at - later.at} us before the last"
-                raise self.violation("times_run_forward", process, text)
+                raise self.violation("history_runs_forward", process, text)
 
     def _check(self, was: Process | None, known: Known, fresh: Sequence[Event], now: int) -> None:
         """Hold one process, with its ``fresh`` events, against the laws of a row and its history."""
