@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.move import LAWS, unsound_move
+from perdure.kernel.names import DEBOUNCED
 from perdure.kernel.process import Process, Status
 
 WORKER, OTHER = b"w" * 16, b"o" * 16
@@ -58,6 +59,16 @@ def test_what_owners_takers_senders_and_new_runs_do_is_sound(after: Process, fre
 )
 def test_a_transaction_that_breaks_a_law_is_found(law: str, changes: dict[str, Any], fresh: tuple[Event, ...]) -> None:
     assert law in laws(replace(BEFORE, **changes), *fresh)
+
+
+def test_a_debounced_process_gives_its_key_back_when_it_begins_whatever_has_happened_to_its_workers() -> None:
+    waiting = replace(BEFORE, key=f"{DEBOUNCED}A-17")
+    revived = Event(5, 0, EventType.REVIVED, 90, token=2, version=4)
+    released = Event(6, 0, EventType.KEY_RELEASED, 90, token=2, version=4)
+    begun = replace(waiting, key=None, version=4, owner=None, due_at=90, events=6)
+    assert laws(begun, revived, released, before=waiting) == set()
+    assert laws(begun, replace(RESULT, token=2), released, before=waiting) == {"one_transaction"}
+    assert laws(begun, revived, released, before=BEFORE) == {"one_transaction"}
 
 
 def test_an_ended_process_is_changed_only_by_a_new_run() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import HAPPENED, Event, EventType
 from perdure.kernel.names import is_debounced
 from perdure.kernel.process import FINAL, MOVES, Process, Status
 from perdure.kernel.queue import Queue
@@ -102,11 +102,12 @@ def finished_is_final(move: Move) -> Iterator[str]:
 
 
 def _key_released(move: Move) -> bool:
-    """Whether the key of an ended or debounced process was given back, and nothing else has happened to it."""
+    """Whether the key of an ended or debounced process was given back, and its code has done nothing meanwhile."""
     before, after = move.before, move.after
     types = [event.type for event in move.fresh]
-    gone = before.key is not None and after.key is None and types == [EventType.KEY_RELEASED]
-    return gone and (before.final or is_debounced(before.key))
+    if before.key is None or after.key is not None or types[-1:] != [EventType.KEY_RELEASED]:
+        return False
+    return types[:-1] == [] if before.final else is_debounced(before.key) and HAPPENED.issuperset(types[:-1])
 
 
 def _version_moved(move: Move) -> bool:
