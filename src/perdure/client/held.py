@@ -14,7 +14,7 @@ async def held_by(store: Store, worker: WorkerRow) -> int:
     if told.at:
         return told.held
     page = await store.search(Search(overdue=Overdue.OWNED, owner=worker.id, limit=LIST_ROWS))
-    return len(page) + page.left
+    return page.in_all
 
 
 def held_text(held: int, *, counted: bool) -> str:

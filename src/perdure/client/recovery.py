@@ -155,9 +155,8 @@ class Recovery:
         for sweep, what in RECOVERING.items():
             passes, rows = notes.get(sweep, Passes()), await self.store.search(Search(overdue=what, limit=SWEEP_ROWS))
             since, at = instant(passes.wave_since or None), instant(passes.wave_at or None)
-            waiting = len(rows) + rows.left
-            more = waiting >= SWEEP_ROWS
-            found.append(RecoveryProgress(sweep, since, at, passes.examined, passes.recovered, waiting, more))
+            more = rows.in_all >= SWEEP_ROWS
+            found.append(RecoveryProgress(sweep, since, at, passes.examined, passes.recovered, rows.in_all, more))
         return found
 
     async def _view(self, row: Queue) -> RecoveryView:

@@ -99,7 +99,7 @@ class Retention:
             page = await self.store.search(Search(ended_to=max(ends), after=after, limit=limits.SWEEP_ROWS))
             for forecast in forecasts:
                 await self._count(forecast, page, now)
-            if len(page) + page.left < limits.SWEEP_ROWS:
+            if page.in_all < limits.SWEEP_ROWS:
                 break
             after = page[-1].changed_at, page[-1].id
         return forecasts

@@ -89,7 +89,7 @@ class Remover:
             progress = replace(progress, seen_at=now, begun_at=progress.begun_at or now)
             if page:
                 progress = await self._apply(rule, page, progress, told)
-            if len(page) + page.left < limits.SWEEP_ROWS:
+            if page.in_all < limits.SWEEP_ROWS:
                 progress = progress.again(now)
             now = await self._store.now()
             state = state.with_rule(mark, progress, now, self._marks)
@@ -138,7 +138,7 @@ class Remover:
             left |= await self._unchanged(ready)
         told.removed += removed
         told.left += len(left)
-        told.more |= len(page) + page.left == limits.SWEEP_ROWS
+        told.more |= page.in_all == limits.SWEEP_ROWS
         return progress.passed(page, left, removed, 0 if rule.folder is None else len(ready))
 
     # -- archiving -----------------------------------------------------------------------------------------------

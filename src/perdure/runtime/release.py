@@ -68,7 +68,7 @@ def park(scheduler: Holder, instance: Instance, error: BaseException) -> None:
     failure = Failure.of(error).on(scheduler.parts.machine.name())
     now = next_at(instance, time.now())
     commit = transition.broken(instance.process, failure, now=now, idle_at=time.idle_at())
-    _park(scheduler, _forms(commit, instance), error)
+    _park(scheduler, _with_fallbacks(commit, instance), error)
 
 
 def handed_back(instance: Instance, due_at: int) -> Commit:
@@ -96,7 +96,7 @@ def _freed_at_last(instance: Instance, answer: CommitAnswer | StoreError) -> Non
         log.error("process %s could not be handed back: %s", id_text(instance.process.id), answer)
 
 
-def _forms(commit: Commit, instance: Instance) -> list[Commit]:
+def _with_fallbacks(commit: Commit, instance: Instance) -> list[Commit]:
     """The commit by which a process is let go, with what has happened to it, and what is written if that is refused.
 
     To a history with more events than its row counts nothing can be appended.
@@ -105,19 +105,19 @@ def _forms(commit: Commit, instance: Instance) -> list[Commit]:
     return [full, transition.unrecorded(commit)] if full is commit else [full, commit, transition.unrecorded(commit)]
 
 
-def _park(scheduler: Holder, forms: Sequence[Commit], error: BaseException) -> None:
-    scheduler.parts.committer.commit(forms[0], partial(_parked, scheduler, forms, error))
+def _park(scheduler: Holder, commits: Sequence[Commit], error: BaseException) -> None:
+    scheduler.parts.committer.commit(commits[0], partial(_parked, scheduler, commits, error))
 
 
-def _parked(scheduler: Holder, forms: Sequence[Commit], error: BaseException, answer: Any) -> None:
+def _parked(scheduler: Holder, commits: Sequence[Commit], error: BaseException, answer: Any) -> None:
     """Act on the answer to a parking commit. If it was refused, another worker has the process: nothing to report."""
-    process = forms[0].after
+    process = commits[0].after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
         scheduler.parts.telemetry.counters["broken"] += 1
         scheduler.events.ended(process, scheduler.parts.committer.sent)
         scheduler.parts.alerts.ended(process)
-    elif isinstance(answer, BadRecord) and len(forms) > 1:
-        _park(scheduler, forms[1:], error)
+    elif isinstance(answer, BadRecord) and len(commits) > 1:
+        _park(scheduler, commits[1:], error)
     elif isinstance(answer, StoreError):  # its lease lapses, and the worker that takes it over parks it
         log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 

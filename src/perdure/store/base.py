@@ -95,6 +95,11 @@ class FoundRows(list[Process]):
 
     left = 0
 
+    @property
+    def in_all(self) -> int:
+        """How many rows fit into the limit: those of this answer, and those that are left."""
+        return len(self) + self.left
+
 
 class Pruned(Struct, frozen=True, gc=False):
     """What one bounded pruning removed: whole processes, keys, and former ``runs`` of processes that go on.

@@ -224,7 +224,7 @@ class Pages:
             Search(overdue=self._what, owner=self._owner, limit=limit, after=self._after, after_pair=self._after_pair)
         )
         saw(len(rows))
-        self._left = rows.left if len(rows) + rows.left < limit else math.inf
+        self._left = rows.left if rows.in_all < limit else math.inf
         self.rewind()
         if self._what is Overdue.UNHOSTED:
             pairs = {(row.kind, row.code) for row in rows}
