@@ -17,7 +17,7 @@ from perdure.kernel import soundness
 from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Verdict
 from perdure.kernel.event import EventType
-from perdure.kernel.process import Status
+from perdure.kernel.process import Process, Status
 from perdure.kernel.run import opening_of
 from perdure.kernel.transition import released
 from perdure.kernel.worker import WorkerRow
@@ -162,15 +162,31 @@ async def test_two_starts_at_once_are_one_process(opened: Open) -> None:
     assert sum(handle.created for handle in handles) == 1
 
 
+async def claimed_elsewhere(engine: Engine, row: Process, lease: int) -> Process:
+    """The process as another worker has it, for so many microseconds."""
+    worker = engine.machine.new_id()
+    await engine.store.enlist(WorkerRow(worker, "elsewhere"), lease)
+    claim = Claim(worker, ((row.kind, row.code),), 1, lease, only=row.id)
+    return (await engine.store.claim(claim)).claimed[0].process
+
+
+async def test_one_whose_worker_is_gone_before_it_has_begun_tells_so_when_it_begins(opened: Open) -> None:
+    engine, _ = await opened(workflows=FLOWS)
+    handle = await engine.start(soon(0.01), "a")
+    await claimed_elsewhere(engine, await engine.row(handle.id), 1000)
+    other, _ = await opened(work=True, workflows=FLOWS)
+    assert await other.process(handle.id).result(timeout=LIMIT) == "a"
+    types = [event.type for event in await other.process(handle.id).history()]
+    assert types[:2] == [EventType.REVIVED, EventType.KEY_RELEASED]
+    await sound(other, handle)
+
+
 async def test_a_start_while_a_worker_claims_it_takes_it_back(opened: Open) -> None:
     """The process has been claimed and has not begun: its claim counts no more, and no code has run."""
     engine, store = await opened(workflows=FLOWS)
     handle = await engine.start(soon(0.01), "a")
     row = await engine.row(handle.id)
-    worker = engine.machine.new_id()
-    await store.enlist(WorkerRow(worker, "elsewhere"), 15 * SECOND)
-    claim = Claim(worker, ((row.kind, row.code),), 1, 15 * SECOND, only=row.id)
-    claimed = (await store.claim(claim)).claimed[0].process
+    claimed = await claimed_elsewhere(engine, row, 15 * SECOND)
     again = await engine.start(soon(0.01), "b")
     assert (again.id, again.created) == (handle.id, False)
     assert (await store.commit([released(claimed, due_at=0)]))[0].verdict is Verdict.REFUSED
