@@ -83,6 +83,7 @@ OURS = (
             "w20": 40_000,
             "w21": 100_000,
             "w22": 100_000,
+            "w23": 200,
         },
         imports="perdure.engine",  # what starts processes; `import perdure` alone imports a part of it
         packages=("asyncpg", "cronsim", "msgspec", "tzdata"),
@@ -114,6 +115,7 @@ OURS = (
             "w20": 40_000,
             "w21": 100_000,
             "w22": 100_000,
+            "w23": 200,
         },
         scheme="sqlite",
         imports="perdure.engine",  # what starts processes; `import perdure` alone imports a part of it

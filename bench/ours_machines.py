@@ -72,6 +72,14 @@ async def calls(task: Task) -> dict[str, Any]:
         return answer
 
 
+async def one_call(task: Task) -> dict[str, Any]:
+    """W23: calls to one machine in memory, one after the other."""
+    async with Engine(task.url, work=True, migrate=True) as door:
+        meter = await door.start(Meter.made)
+        await _flood([meter], BEHIND)
+        return spread(await _probe(meter, task.n))
+
+
 async def _flood(meters: list[Handle[Any]], n: int) -> None:
     """Call so often, each machine one call at a time."""
     left = iter(range(n))

@@ -386,5 +386,12 @@ ALL = {
             ),
             _repair,
         ),
+        Workload(
+            "w23",
+            f"a call to a machine, idle, each sync of the disk {SLOW_SYNC_MS:g} ms longer",
+            LATENCY,
+            _simple("w23"),
+            sync_ms=SLOW_SYNC_MS,
+        ),
     )
 }

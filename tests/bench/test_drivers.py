@@ -7,7 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench import backlog, contestant, old_machine, ours_wakes, payload, recovery, repair, several, workload
+from bench import (
+    backlog,
+    contestant,
+    old_machine,
+    ours_machines,
+    ours_wakes,
+    payload,
+    recovery,
+    repair,
+    several,
+    workload,
+)
 from bench.contestant import Contestant
 from bench.database import Cluster
 from bench.driver import Task, note_effect
@@ -78,6 +89,16 @@ def test_calls_to_machines_are_measured(ours: Contestant, cluster: Cluster) -> N
     assert figures("w20") <= set(measured)
     assert measured["behind"] == 100 * old_machine.TIMES, "the old one has answered as many calls as its row counts"
     assert min(measured[figure] for figure in figures("w20")) > 0
+
+
+@on_sqlite
+def test_a_call_to_a_machine_is_measured_alone(ours: Contestant, cluster: Cluster) -> None:
+    assert figures("w23") <= set(workload.ALL["w23"].measure(ours, cluster, 20))
+
+
+def test_the_schedules_of_a_full_run_are_due_long_before_it_has_to_answer() -> None:
+    full = max(one.sizes["w21"] for one in contestant.ALL.values() if "w21" in one.sizes)
+    assert full / ours_machines.PUT_PER_SECOND + ours_machines.LEAD_SECONDS < workload.W21_SECONDS / 2
 
 
 @on_postgres
