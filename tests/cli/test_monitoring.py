@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -27,9 +28,10 @@ from tests.cli.terminal import Program, Terminal
 TILL = "tests.cli.till"
 
 
-def page(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+def page(port: int, path: str, method: str = "GET", token: str = "") -> tuple[int, str]:
     """What one page answers."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.status, answer.read().decode()
@@ -99,6 +101,25 @@ def test_a_worker_whose_port_is_taken_says_so_and_does_not_start(
     programs.append(sqlite_terminal.program("worker", TILL, "--metrics", str(port)))
     assert f"metrics cannot be served at 127.0.0.1:{port}" in programs[1].line_with("cannot be served")
     assert programs[1].wait() == 1
+
+
+def test_a_worker_with_a_token_in_its_environment_tells_its_metrics_to_those_who_send_it(
+    sqlite_terminal: Terminal, programs: list[Program]
+) -> None:
+    token = "0123456789abcdef0123456789abcdef"
+    words = ("worker", TILL, "--metrics", "0", "--metrics-host", "0.0.0.0", "--json")
+    programs.append(sqlite_terminal.program(*words, prepared=False, PERDURE_METRICS_TOKEN=token))
+    port = port_of(programs[0])
+    assert (page(port, "/metrics")[0], page(port, "/health")) == (401, (200, "OK\n"))
+    assert page(port, "/metrics", token=token)[0] == 200
+    pid = json.loads(programs[0].line_with('"started"'))["pid"]
+    words_of_it = Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert TILL.encode() in words_of_it and token.encode() not in words_of_it
+
+
+def test_metrics_that_anybody_could_read_are_refused_before_a_worker_starts(sqlite_terminal: Terminal) -> None:
+    said = sqlite_terminal("worker", TILL, "--metrics", "0", "--metrics-host", "0.0.0.0")
+    assert said.code == 2 and "metrics at 0.0.0.0 could be read by whoever reaches this machine" in said.err
 
 
 @pytest.mark.parametrize("port", ["-1", "65536"])

@@ -137,3 +137,12 @@ def test_prometheus_scrapes_the_port_that_the_workers_of_the_compose_file_serve(
     command = services["worker"]["command"]
     assert found["names"] == ["worker"] and str(found["port"]) == command[command.index("--metrics") + 1]
     assert services["prometheus"]["volumes"][0].startswith("./prometheus.yaml:")
+
+
+def test_prometheus_sends_the_token_that_the_workers_of_the_compose_file_ask_for() -> None:
+    whole = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    [job] = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+    [secret] = whole["services"]["prometheus"]["secrets"]
+    assert job["authorization"] == {"credentials_file": f"/run/secrets/{secret}"}
+    variable = whole["secrets"][secret]["environment"]
+    assert f"${{{variable}:?" in whole["services"]["worker"]["environment"]["PERDURE_METRICS_TOKEN"]

@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from perdure.monitoring import http
+from perdure.monitoring.access import Access
 from perdure.monitoring.http import MonitoringServer, Page
 from tests.runtime.conftest import until
 
@@ -20,7 +21,7 @@ async def test_a_caller_that_does_not_read_is_cut_off_after_the_time_limit(monke
         asked.append("page")
         return http.text(200, "x" * 16_000_000)
 
-    server = MonitoringServer({"/metrics": page})
+    server = MonitoringServer({"/metrics": page}, Access("127.0.0.1", ""))
     await server.open("127.0.0.1", 0)
     before = asyncio.all_tasks()
     with socket.socket() as caller:
@@ -36,7 +37,7 @@ async def test_a_caller_that_reads_gets_a_whole_large_page() -> None:
     async def page() -> Page:
         return http.text(200, "x" * 4_000_000)
 
-    server = MonitoringServer({"/metrics": page})
+    server = MonitoringServer({"/metrics": page}, Access("127.0.0.1", ""))
     await server.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")

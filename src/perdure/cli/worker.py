@@ -18,6 +18,7 @@ from perdure.cli.pool import WorkerPool
 from perdure.cli.version import version
 from perdure.cli.worker_process import ProcessOptions, command, environment
 from perdure.errors import DefinitionError, InvalidInput
+from perdure.monitoring.access import access_of_environment
 
 SHOP = "examples.shop.demo"
 
@@ -81,7 +82,8 @@ def worker(
     metrics
         Serve /metrics, /health and /ready at this port; a pool takes one port for each worker, from this one on.
     metrics_host
-        The address at which they are served: by default this machine alone can ask.
+        The address at which they are served: by default this machine alone can ask. Another one needs a token in
+        $PERDURE_METRICS_TOKEN.
     traces
         Give spans to the TracerProvider of OpenTelemetry that the modules set.
     log_level
@@ -112,6 +114,8 @@ def _check(options: ProcessOptions, workers: int) -> None:
         raise InvalidInput(f"--metrics {metrics} is no port for {workers} workers; give a number like 9464")
     try:
         options.worker_options  # noqa: B018 (it checks)
+        if metrics is not None:
+            access_of_environment(options.metrics_host)
     except DefinitionError as error:
         raise InvalidInput(str(error)) from None
 

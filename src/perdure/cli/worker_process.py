@@ -22,6 +22,7 @@ from perdure.cli.plain_output import complain, show_line
 from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.names import LIBRARY, id_text
+from perdure.monitoring.access import access_of_environment
 from perdure.monitoring.http import MonitoringServer
 from perdure.monitoring.pages import pages
 from perdure.runtime import os_process
@@ -164,8 +165,8 @@ async def _monitored(engine: Engine, options: ProcessOptions, collected: Any) ->
     """The server of the worker's metrics, if it is to have one; the engine is closed if that cannot listen."""
     if options.metrics is None:
         return None
-    server = MonitoringServer(pages(lambda: engine.worker, collected))
     try:
+        server = MonitoringServer(pages(lambda: engine.worker, collected), access_of_environment(options.metrics_host))
         await server.open(options.metrics_host, options.metrics)
     except PerdureError:
         await engine.close(0)

@@ -1,7 +1,7 @@
 """A small HTTP server for metrics and health, on the event loop of a worker: if that stands still, so does the server.
 
-``/metrics`` is for Prometheus, ``/health`` for liveness and ``/ready`` for readiness. It answers GET and HEAD, one
-request a connection, without a framework: a worker serves nothing else.
+``/metrics`` is for Prometheus, ``/health`` for liveness and ``/ready`` for readiness. It answers GET and HEAD, which
+change nothing, one request a connection, without a framework: a worker serves nothing else.
 """
 
 from __future__ import annotations
@@ -11,11 +11,22 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from perdure.errors import PerdureError
+from perdure.monitoring.access import Access
 
 REQUEST_BYTES = 8 * 1024
 REQUEST_SECONDS = 5.0
 CONNECTIONS = 32
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+PROBES = ("/health", "/ready")
+"""What a server with a token tells anybody, by status alone: a probe of Kubernetes has no secret to send."""
 
 
 class Page(NamedTuple):
@@ -35,10 +46,11 @@ def text(status: int, body: str) -> Page:
 
 
 class MonitoringServer:
-    """Serves the pages by their paths."""
+    """Serves the pages by their paths to those whom ``access`` admits."""
 
-    def __init__(self, pages: ServedPages) -> None:
+    def __init__(self, pages: ServedPages, access: Access) -> None:
         self._pages = pages
+        self._access = access
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -81,8 +93,10 @@ class MonitoringServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        words = head.split(b"\r\n", 1)[0].split(b" ")
-        page = await self._page(words)
+        request, *fields = head.split(b"\r\n")
+        words = request.split(b" ")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (one.partition(b":") for one in fields)}
+        page = await self._page(words, admitted=self._access.admits(headers))
         lines = [
             f"HTTP/1.1 {page.status} {_REASONS[page.status]}",
             f"Content-Type: {page.type}",
@@ -91,14 +105,22 @@ class MonitoringServer:
             "X-Content-Type-Options: nosniff",
             "Connection: close",
         ]
+        if page.status == 401:
+            lines.append("WWW-Authenticate: Bearer")
         writer.write("\r\n".join([*lines, "", ""]).encode() + (b"" if words[0] == b"HEAD" else page.body))
         await writer.drain()
 
-    async def _page(self, words: list[bytes]) -> Page:
+    async def _page(self, words: list[bytes], *, admitted: bool) -> Page:
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return text(400, "this is no request")
+        path = words[1].split(b"?", 1)[0].decode("ascii", "replace")
+        if not admitted and not self._access.by_token:
+            return text(403, "ask by the address of this machine, such as 127.0.0.1")
+        if not admitted and path not in PROBES:
+            return text(401, "send the token: Authorization: Bearer …")
         if words[0] not in (b"GET", b"HEAD"):
             return text(405, "only GET and HEAD")
-        path = words[1].split(b"?", 1)[0].decode("ascii", "replace")
-        page = self._pages.get(path)
-        return text(404, f"there are {', '.join(sorted(self._pages))}") if page is None else await page()
+        if path not in self._pages:
+            return text(404, f"there are {', '.join(sorted(self._pages))}")
+        page = await self._pages[path]()
+        return page if admitted else text(page.status, _REASONS[page.status])
