@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from importlib import import_module
 from typing import Any
 
 from msgspec import Raw, json
@@ -308,41 +309,11 @@ async def families(task: Task) -> dict[str, Any]:
         return answer | {"few_per_s": rates[0], "ratio": rates[1] / rates[0]}
 
 
-async def seed_machine(task: Task) -> dict[str, Any]:
-    """See ours_machines."""
-    from bench import ours_machines
-
-    return await ours_machines.seed(task)
-
-
-async def machines(task: Task) -> dict[str, Any]:
-    """W20; imported when it is run, since other roles are run with older engines, which have none of this."""
-    from bench import ours_machines
-
-    return await ours_machines.calls(task)
-
-
-async def schedules(task: Task) -> dict[str, Any]:
-    """W21, imported like W20."""
-    from bench import ours_machines
-
-    return await ours_machines.schedules(task)
-
-
-async def one_call(task: Task) -> dict[str, Any]:
-    """See ours_machines."""
-    from bench import ours_machines
-
-    return await ours_machines.one_call(task)
-
-
-def repair(role: str) -> Role:
-    """A role of W22, imported like W20."""
+def later(module: str, role: str) -> Role:
+    """A role of another module, imported when it is run: other roles are run with older engines, which have less."""
 
     async def work(task: Task) -> dict[str, Any]:
-        from bench import ours_repair
-
-        answer: dict[str, Any] = await getattr(ours_repair, role)(task)
+        answer: dict[str, Any] = await getattr(import_module(f"bench.{module}"), role)(task)
         return answer
 
     return work
@@ -370,18 +341,19 @@ if __name__ == "__main__":
             "w15": ours_wakes.wakes,
             "w16": ours_payloads.payloads,
             "w17": together,
+            "w17_calls": later("ours_machines", "calls_together"),
             "w18": at_once,
             "seed_wakes": ours_wakes.seed_wakes,
             "w19": ours_wakes.wakes_in_turn,
-            "w20": machines,
-            "seed_machine": seed_machine,
-            "w21": schedules,
-            "seed_failed": repair("seed"),
-            "w22_look": repair("look"),
-            "w22_starts": repair("starts"),
-            "w22": repair("operate"),
-            "w22_half": repair("half"),
-            "w22_verify": repair("verify"),
-            "w23": one_call,
+            "w20": later("ours_machines", "calls"),
+            "seed_machine": later("ours_machines", "seed"),
+            "w21": later("ours_machines", "schedules"),
+            "seed_failed": later("ours_repair", "seed"),
+            "w22_look": later("ours_repair", "look"),
+            "w22_starts": later("ours_repair", "starts"),
+            "w22": later("ours_repair", "operate"),
+            "w22_half": later("ours_repair", "half"),
+            "w22_verify": later("ours_repair", "verify"),
+            "w23": later("ours_machines", "one_call"),
         }
     )

@@ -72,6 +72,17 @@ async def calls(task: Task) -> dict[str, Any]:
         return answer
 
 
+async def calls_together(task: Task) -> dict[str, Any]:
+    """W17: one of the engines that begin at one instant, with machines of its own, each called by one caller."""
+    async with Engine(task.url, work=True) as door:
+        machines = list(await asyncio.gather(*(door.start(Meter.made) for _ in range(task.in_flight))))
+        await _flood(machines, task.in_flight)
+        await asyncio.sleep(max(0.0, task.begin - time.time()))
+        before = time.process_time()
+        await _flood(machines, task.n)
+        return {"cpu_s": time.process_time() - before, "ended": time.time()}
+
+
 async def one_call(task: Task) -> dict[str, Any]:
     """W23: calls to one machine in memory, one after the other."""
     async with Engine(task.url, work=True, migrate=True) as door:

@@ -10,16 +10,17 @@ from bench.seat import Seat
 
 LEAD_SECONDS = 4.0  # an engine is open, and warm, by then
 ENGINES = (1, 2)
+MACHINES = 1_000  # that are called, in all
 
 
 def measure(seat: Seat, n: int) -> dict[str, Any]:
-    """Rates, and processor time of engines and server for each process, of n processes in all; ratios of two to one."""
+    """Rates, and processor time of engines and server for each process or call, of n in all; ratios of two to one."""
     answer: dict[str, Any] = {}
     seat.prepare()
-    for name, steps, whole in (("one_step", 1, n), ("ten_steps", 10, n // 5)):
+    for name, steps, whole in (("one_step", 1, n), ("ten_steps", 10, n // 5), ("calls", 1, n)):
         rates = []
         for engines in ENGINES:
-            found = _together(seat, engines, whole // engines, steps)
+            found = _together(seat, name, engines, whole // engines, steps)
             rates.append(found["per_s"])
             answer |= {f"{name}_{key}_{engines}": value for key, value in found.items()}
         answer[f"{name}_ratio"] = rates[1] / rates[0]
@@ -28,16 +29,20 @@ def measure(seat: Seat, n: int) -> dict[str, Any]:
     return answer
 
 
-def _together(seat: Seat, engines: int, each: int, steps: int) -> dict[str, float]:
-    """So many engines begin at one instant, each with as many processes of its own."""
+def _together(seat: Seat, name: str, engines: int, each: int, steps: int) -> dict[str, float]:
+    """So many engines begin at one instant, each with as many processes of its own, or calls to machines of its own."""
     begin = time.time() + LEAD_SECONDS
     server = seat.cluster.cpu_seconds()
-    started = [seat.spawn("w17", n=each, steps=steps, begin=begin) for _ in range(engines)]
-    answers = [seat.answer(one, "w17", 180.0) for one in started]
-    processes = engines * each
+    if name == "calls":
+        role, asked = "w17_calls", {"in_flight": MACHINES // engines}
+    else:
+        role, asked = "w17", {"steps": steps}
+    started = [seat.spawn(role, n=each, begin=begin, **asked) for _ in range(engines)]
+    answers = [seat.answer(one, role, 180.0) for one in started]
+    done = engines * each
     seconds = max(answer["ended"] for answer in answers) - begin
     return {
-        "per_s": processes * steps / seconds,
-        "cpu_ms": sum(answer["cpu_s"] for answer in answers) * 1000 / processes,
-        "server_cpu_ms": (seat.cluster.cpu_seconds() - server) * 1000 / processes,
+        "per_s": done * steps / seconds,
+        "cpu_ms": sum(answer["cpu_s"] for answer in answers) * 1000 / done,
+        "server_cpu_ms": (seat.cluster.cpu_seconds() - server) * 1000 / done,
     }

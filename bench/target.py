@@ -216,6 +216,7 @@ TARGETS: tuple[Target, ...] = (
     *_large_results(),
     at_least("ours", "two engines, one-step, × one engine", "w17", "one_step_ratio", 1.6, 2),
     at_least("ours", "two engines, ten-step, × one engine", "w17", "ten_steps_ratio", 1.6, 2),
+    at_least("ours", "two engines, calls/s to 1,000 machines", "w17", "calls_per_s_2", 10_000),
     at_most("ours", "a step at load, transactions", "w9", "transactions_per_step_all_in", 0.02, 4),
     at_most("ours", "a step at load, reads", "w9", "reads_per_step", 0.0005, 4),
 )

@@ -319,6 +319,7 @@ ALL = {
             (
                 *_one_and_two("one_step", "one-step: one engine /s", "two engines /s"),
                 *_one_and_two("ten_steps", "ten-step: one engine, steps/s", "two engines, steps/s"),
+                *_one_and_two("calls", "calls to 1,000 machines: one engine /s", "two engines, calls/s"),
             ),
             _several,
         ),
