@@ -96,6 +96,12 @@ def test_a_call_to_a_machine_is_measured_alone(ours: Contestant, cluster: Cluste
     assert figures("w23") <= set(workload.ALL["w23"].measure(ours, cluster, 20))
 
 
+def test_drivers_import_compiled_code_whatever_the_environment_of_the_bench_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    for one in contestant.ALL.values():
+        assert "PYTHONDONTWRITEBYTECODE" not in one.environment() and "PATH" in one.environment()
+
+
 def test_the_schedules_of_a_full_run_are_due_long_before_it_has_to_answer() -> None:
     full = max(one.sizes["w21"] for one in contestant.ALL.values() if "w21" in one.sizes)
     assert full / ours_machines.PUT_PER_SECOND + ours_machines.LEAD_SECONDS < workload.W21_SECONDS / 2
