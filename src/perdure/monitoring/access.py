@@ -25,10 +25,11 @@ class Access:
     """
 
     def __init__(self, host: str, token: str) -> None:
-        if token and not (len(token) >= LEAST_CHARACTERS and token.isascii() and token.isprintable()):
+        plain = token.isascii() and token.isprintable() and " " not in token
+        if token and not (plain and len(token) >= LEAST_CHARACTERS):
             raise DefinitionError(
                 f"{TOKEN} is too short or has characters that cannot be sent: give at least {LEAST_CHARACTERS}"
-                " printable ASCII characters, such as those of `openssl rand -hex 32`"
+                " printable ASCII characters without spaces, such as those of `openssl rand -hex 32`"
             )
         if not token and not _is_here(host):
             raise DefinitionError(
