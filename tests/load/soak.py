@@ -7,24 +7,29 @@ import json
 import os
 import random
 import sqlite3
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from statistics import linear_regression, mean, stdev
+from typing import Any
 
 import asyncpg
 
+from perdure import Handle
 from perdure.engine import Engine
 from perdure.limits import QUARANTINE_WORKERS
 from tests.load.pool import LIMIT, Held, Pool, held, pool_on
-from tests.load.program import whole
+from tests.load.program import Counter, whole
 from tests.load.verdict import Verdict
 from tests.transactions.caller import address
 
 WORKERS = 3
 AT_ONCE = 20
 FEW = 10
-PACE = {"retention_seconds": 5.0, "lease_seconds": 6.0, "beat_seconds": 1.0}
+CACHED = 20  # by a worker: of all machines that wait, most have left memory
+MACHINES = 10  # of each lane
+PACE = {"retention_seconds": 5.0, "lease_seconds": 6.0, "beat_seconds": 1.0, "cached": CACHED}
 SAMPLE_SECONDS = 2.0
 MEMORY_GROWTH = 1.05
 SIZE_GROWTH = 1.25
@@ -74,7 +79,10 @@ def _sizes_of_file(path: str) -> dict[str, float]:
 
 
 class Soak:
-    """Lanes that each start a process, wait for its result and start the next; and a killer among the workers."""
+    """Lanes that each start a process, wait for its result and start the next; and a killer among the workers.
+
+    Each lane has machines too, which leave memory while they wait: it calls the oldest, ends it and begins another.
+    """
 
     def __init__(self, engine: Engine, pool: Pool) -> None:
         self.engine = engine
@@ -87,13 +95,18 @@ class Soak:
         self._grown = asyncio.Event()
 
     async def lane(self) -> None:
+        machines: deque[Handle[Any]] = deque()
         while not self._stopping:
             self.started += 1
             n = self.started
             handle = await self.engine.start(whole, n)
+            machines.append(await self.engine.start(Counter.begin))
+            if len(machines) > MACHINES:
+                await counted_and_ended(machines.popleft())
             assert await handle.result(LIMIT) == n + 4
             self.finished += 1
             self._grown.set()
+        await asyncio.gather(*map(counted_and_ended, machines))
 
     async def grown(self, processes: int) -> None:
         """Wait until so many more have finished."""
@@ -128,6 +141,14 @@ class Soak:
         """Start nothing more; what is under way comes to its end."""
         self._stopping = True
         self._grown.set()
+
+
+async def counted_and_ended(counter: Handle[Any]) -> None:
+    """Call a machine that has waited for a while, and end it."""
+    async with asyncio.timeout(LIMIT):
+        assert await counter.call(Counter.count, 0) == 0
+        await counter.call(Counter.end)
+        assert await counter.result() == 1
 
 
 async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:

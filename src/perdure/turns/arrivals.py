@@ -7,7 +7,6 @@ each name whose mailbox is empty are read.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -79,7 +78,6 @@ class Arrivals:
     async def _wait(self, loop: AskingLoop, due: int | None) -> Arrival | None:
         arrival: asyncio.Future[Arrival | None] = loop.create_future()
         for box in self._boxes:
-            box.receivers = deque(receiver for receiver in box.receivers if not receiver.done())
             box.receivers.append(_Slot(arrival, box))
         timer = None
         if due is not None:
@@ -87,6 +85,8 @@ class Arrivals:
         try:
             return await arrival
         finally:
+            for box in self._boxes:
+                box.receivers.clear()  # nobody else waits there; left in place, only the collector could free both
             if timer is not None:
                 timer.cancel()
 

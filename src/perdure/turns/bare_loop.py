@@ -84,6 +84,12 @@ class TurnTask(asyncio.Task[Any]):
         """Whether it has failed and nobody has retrieved its error."""
         return bool(self._log_traceback)
 
+    @property
+    def awaited(self) -> asyncio.Future[Any] | None:
+        """The future that it waits for."""
+        awaited: asyncio.Future[Any] | None = self._fut_waiter  # type: ignore[attr-defined]
+        return awaited
+
 
 class TurnFuture(asyncio.Future[Any]):
     """A plain future of a turn; its hash is the number of its creation."""

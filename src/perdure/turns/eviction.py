@@ -14,6 +14,7 @@ from perdure.turns.interrupt import pressed
 from perdure.turns.renewal import renewal_in
 
 if TYPE_CHECKING:
+    from perdure.turns.bare_loop import TurnTask
     from perdure.turns.loop import TurnLoop
 
 log = logger("process")
@@ -113,16 +114,28 @@ def evict(loop: TurnLoop) -> None:
     for ask in asks:
         asyncio.Future.cancel(ask)
     root, loop.root = loop.root, None
-    for task in (*reversed(loop.tasks), root):
-        if task is not None and not task.done():
-            close(task.get_coro())
+    ended = [task for task in (*reversed(loop.tasks), root) if task is not None and not task.done()]
+    for task in ended:
+        close(task.get_coro())
+    _free(ended)
     loop.tasks.clear()
     loop.generators.clear()
     loop.take_outputs()
     loop.timers.clear()
     loop.mailboxes.clear()
     loop.troubles.clear()
-    loop.saga = None
+    saga.free(loop)
+
+
+def _free(tasks: list[TurnTask]) -> None:
+    """Break the cycles of each task with what it waits for, and with those who wait for it.
+
+    Else only the collector could free them, which seldom looks at what has lived as long as a process waits.
+    """
+    for task in tasks:
+        if (awaited := task.awaited) is not None:
+            asyncio.Future.cancel(awaited)
+        asyncio.Future.cancel(task)
 
 
 def close(coroutine: Any) -> None:

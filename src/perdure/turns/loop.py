@@ -92,7 +92,8 @@ class TurnLoop(AskingLoop):
             return
         self.dead = True
         if self.finished:
-            self.saga = None  # break the cycle with this loop: else only the collector could free both
+            if self.saga is not None:
+                saga.free(self)
             return
         before = current.enter(self)
         try:

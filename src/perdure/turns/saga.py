@@ -122,7 +122,10 @@ class Saga:
     async def __aexit__(
         self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.loop is None or self.loop.dead:
+        if self.loop is None:
+            return
+        if self.loop.dead:
+            self.owed.clear()  # breaks the cycles: else only the collector could free them
             return
         _scope.set(self._before)
         if error is None or isinstance(error, GeneratorExit) or pressed(error) or renewal_in(error) is not None:
@@ -249,6 +252,13 @@ class Whole(Saga):
         self.fresh: list[Owed] = []
         self.undone: list[str] = []
 
+    def free(self) -> None:
+        """Break the cycles with what is owed, and with the loop: else only the collector could free them."""
+        self.loop = None
+        self.owed.clear()
+        self.fresh.clear()
+        del self.whole
+
     def take_fresh(self) -> list[Owed]:
         """Take the undos that are newly owed; the caller records them."""
         fresh, self.fresh = self.fresh, []
@@ -298,6 +308,13 @@ def forgive(loop: AskingLoop, *, ends: bool) -> None:
         loop.saga.owed.clear()
         if not ends:
             loop.saga.undone.clear()
+
+
+def free(loop: AskingLoop) -> None:
+    """Forget what there is to undo, since the process leaves memory."""
+    if loop.saga is not None:
+        loop.saga.free()
+        loop.saga = None
 
 
 def never_began(loop: AskingLoop, ask: Ask[Any]) -> None:

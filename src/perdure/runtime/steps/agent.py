@@ -167,6 +167,7 @@ class Agent:
             self._silent.add(task)
             task.add_done_callback(self._silent.discard)
             task.cancel()
+        attempt_run.task = attempt_run.call = attempt_run.hard_call = None  # they know us, as in `silenced`
 
     def _retry(self, instance: Instance, ask: Ask[Any]) -> None:
         instance.steps.wait(ask.slot, None)
@@ -278,6 +279,7 @@ class Agent:
         context.run(self.enter, attempt_run.current)
 
         def ended(value: Any, error: BaseException | None) -> None:
+            attempt_run.call = None  # it knows us
             if error is None:
                 self._completed(attempt_run, value)
             else:
@@ -313,6 +315,7 @@ class Agent:
 
     def _call_in_cell(self, attempt_run: AttemptRun) -> None:
         def ended(answer: StepEnded | StepCrashed) -> None:
+            attempt_run.hard_call = None  # it knows us
             if isinstance(answer, StepCrashed):  # the cell of a stopped attempt was killed: that is no late answer
                 self.failed(attempt_run, asyncio.CancelledError() if attempt_run.over else attempt_run.cut_off(answer))
             elif not self.silenced(attempt_run):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
 
 from perdure import limits
 from perdure.authoring.step import Attempt
@@ -123,6 +125,7 @@ class AttemptRun:
     opened = 0
 
     __slots__ = (
+        "__weakref__",
         "agent",
         "ask",
         "attempt",
@@ -166,19 +169,19 @@ class AttemptRun:
     def current(self) -> Attempt:
         """What the step may know about this attempt; made when it asks for it."""
         if self.attempt is None:
-            instance, ask = self.instance, self.ask
+            instance, ask, this = self.instance, self.ask, ref(self)
             key = instance.idempotency_key(ask)
             self.attempt = Attempt(
                 process=instance.process,
                 step=ask.name,
                 number=self.number,
                 idempotency_key=key,
-                extend=self.extend,
-                left=self.left,
+                extend=partial(_extend, this),
+                left=partial(_left, this),
                 last_progress=instance.steps.last_progress(ask),
                 undoes=compensation.key_undone(instance, ask),
                 connection=None if self.transaction is None else self.transaction.connection,
-                show=self.publish,
+                show=partial(_publish, this),
                 engine=self.agent.engine,
                 context=instance.loop.context,
             )
@@ -255,3 +258,21 @@ class AttemptRun:
         """A heartbeat from a cell, with what the step has reported last."""
         self.current().last_progress = payload.decode(progress)
         self.extend()
+
+
+# What an attempt has of its run: if they held each other, only the collector could free both, and the process with
+# them. A run is there until its function has ended, whatever the code keeps of its attempt.
+
+
+def _extend(this: ref[AttemptRun]) -> None:
+    if (run := this()) is not None:
+        run.extend()
+
+
+def _left(this: ref[AttemptRun]) -> float:
+    return 0.0 if (run := this()) is None else run.left()
+
+
+def _publish(this: ref[AttemptRun], name: str, raw: bytes) -> None:
+    if (run := this()) is not None:
+        run.publish(name, raw)
