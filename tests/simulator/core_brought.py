@@ -127,7 +127,7 @@ async def _told(cluster: Cluster) -> None:
     tellers = []
     for book in books:
         for name in range(cluster.pick((1, 2))):
-            pauses = [cluster.pick((0.1, 0.05, 0.3, 1.5)) for _ in range(cluster.pick((15, 5, 30)))]
+            pauses = [cluster.pick((0.1, 0.05, 0.3, 1.5, 6.0)) for _ in range(cluster.pick((15, 5, 30)))]
             tellers.append(await cluster.client.start(teller, book.id, f"{name}", pauses))
     others = [asyncio.create_task(_from_elsewhere(cluster, book)) for book in books]
     for begun in tellers:
@@ -144,6 +144,7 @@ async def _told(cluster: Cluster) -> None:
     await dismissed(person)
     counters = [engine.telemetry.counters for engine in cluster.engines]
     cluster.probe("a call was heard before it was stored", sum(one["calls_brought"] for one in counters))
+    cluster.probe("a process at rest was claimed for a call", sum(one["calls_recalled"] for one in counters))
     cluster.probe("such a call was turned away", sum(one["calls_turned_away"] for one in counters))
 
 

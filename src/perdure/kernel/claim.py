@@ -33,7 +33,8 @@ class Claim(Struct, frozen=True, gc=False):
 
     ``alone`` asks for suspects only (processes held at two deaths of their worker); otherwise suspects are left out.
     ``only`` narrows the claim to one process, due or not. The claim is refused as a whole if the incarnation was ended.
-    ``among`` narrows it to processes that a hint names as due and free: the store looks for no others.
+    ``among`` narrows it to processes that a hint names as due and free: the store looks for no others. With ``resting``
+    it takes of them, due or not, those that are free and as ``cached`` says.
     ``seize`` takes the ``only`` process, if it is running, from its owner, hosted here or not, and nothing if it has
     none: for a command whose writes the owner keeps overtaking. Its ``worker`` is a fresh id, which never enlists and
     never beats.
@@ -49,6 +50,7 @@ class Claim(Struct, frozen=True, gc=False):
     only: bytes | None = None
     among: tuple[bytes, ...] = ()
     seize: bool = False
+    resting: bool = False
     cached: Mapping[bytes, tuple[int, int]] = {}
 
     def has(self, claimed: Process) -> bool:

@@ -126,6 +126,7 @@ def _go_on_from_memory(scheduler: Scheduler, instance: Instance, claimed: Claime
     elif not release.too_late(scheduler, instance) and scheduler.unreadable.hear(instance, claimed.messages):
         if claimed.cut:
             instance.inbox.await_messages(claimed.process.inbox)
+        scheduler.bringing.recalled(instance)
         _go_on(scheduler, instance)
 
 

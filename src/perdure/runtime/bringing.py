@@ -1,5 +1,8 @@
 """Bringing: a call from this program to a process that is held here, and only waits, needs one transaction and not two.
 
+A process that was let go, and waits in the cache for such a call, is *recalled*: claimed although it is not due. That
+is one transaction more, where to send the call and to claim what it has made due are two.
+
 It is heard before it is stored. The commit of the turn that receives it brings it into the inbox, under the number
 after the last one that was heard. If another message has got that number meanwhile, nothing of the turn is written: the
 process is let go, since its code has heard what never came, and the call is *turned away*: it is sent like any other.
@@ -8,6 +11,7 @@ process is let go, since its code has heard what never came, and the call is *tu
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from perdure.errors import BadRecord, StoreError
@@ -29,18 +33,57 @@ class Bringing:
     def __init__(self, scheduler: Holder) -> None:
         self._scheduler = scheduler
         self._crowded: OrderedDict[bytes, float] = OrderedDict()  # in the order in which their time is over
+        self._recalled: dict[bytes, tuple[Message, OnBrought]] = {}
 
     def bring(self, message: Message, written: OnBrought) -> bool:
         """Let a process hear a letter that is not stored; false if it must be sent. See LocalWorker."""
         scheduler = self._scheduler
         instance = scheduler.instances.get(message.process)
-        if instance is None or not self._may(instance, message.name):
+        if instance is None:
+            return self._recall(message, written)
+        if not self._may(instance, message.name):
             return False
-        counters = scheduler.parts.telemetry.counters
-        counters["calls_brought"] += 1
-        counters["messages"] += instance.hear((instance.inbox.bring(message, written),))
+        self._hear(instance, message, written)
         scheduler.feed(instance)
         return True
+
+    def _recall(self, message: Message, written: OnBrought) -> bool:
+        """Claim a process that rests in the cache: it hears the letter once it is held, or that is turned away."""
+        process = message.process
+        instance = self._scheduler.cache.look(process)
+        if instance is None or process in self._recalled or not self._may(instance, message.name):
+            return False
+        self._recalled[process] = message, written
+        self._scheduler.events.undue((process,))
+        return True
+
+    def recalled(self, instance: Instance) -> None:
+        """A process goes on from memory: it hears the letter for which it was claimed, if no other came first."""
+        asked = self._recalled.pop(instance.process.id, None)
+        if asked is None:
+            return
+        if instance.inputs or not self._may(instance, asked[0].name):
+            asked[1](None)
+        else:
+            self._scheduler.parts.telemetry.count("calls_recalled")
+            self._hear(instance, *asked)
+
+    def turn_away(self, processes: Iterable[bytes]) -> set[bytes]:
+        """Have the letters for these processes sent like any others, unless they were heard; return whose they are."""
+        turned = self._recalled.keys() & set(processes)
+        for process in turned:
+            self._scheduler.parts.telemetry.count("calls_turned_away")
+            self._recalled.pop(process)[1](None)
+        return turned
+
+    def turn_all_away(self) -> None:
+        """Claim nothing more: have every letter sent that no process has heard yet."""
+        self.turn_away(list(self._recalled))
+
+    def _hear(self, instance: Instance, message: Message, written: OnBrought) -> None:
+        counters = self._scheduler.parts.telemetry.counters
+        counters["calls_brought"] += 1
+        counters["messages"] += instance.hear((instance.inbox.bring(message, written),))
 
     def _may(self, instance: Instance, name: str) -> bool:
         """Whether a process waits for a letter of that name and for nothing else that is under way.

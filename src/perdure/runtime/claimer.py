@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from perdure import limits
@@ -18,6 +18,7 @@ from perdure.kernel.names import id_text
 from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.adoption import adopt
+from perdure.runtime.claim_kinds import ClaimKinds
 from perdure.runtime.claim_portion import Portion, is_of_what_was_read
 from perdure.runtime.events import HeldBack, WorkerEvents
 from perdure.runtime.parts import WorkerParts
@@ -52,6 +53,7 @@ class Claimer:
         self.scheduler = scheduler
         self.events = events
         self._held_back = held_back
+        self._kinds = ClaimKinds(parts.registry, scheduler)
         self.alone = parts.alone
         self.capacity = limits.QUARANTINE_PROCESSES if parts.alone else parts.options.in_flight
         self.suspects_waiting = False
@@ -68,7 +70,6 @@ class Claimer:
         self._asking: tuple[bytes, ...] = ()
         self._undue: dict[bytes, None] = {}
         self._all = True
-        self._looks = 0
         self._look_at = 0.0
         self._portion = Portion()
         self._not_before = 0.0  # after a claim of a single process has failed: no look at all that is due until then
@@ -104,7 +105,7 @@ class Claimer:
             self._gives_way = False
             self.soon()
             return
-        if due and not self.alone and ours.issubset(kind for kind, _ in self._unlimited()):
+        if due and not self.alone and ours.issubset(kind for kind, _ in self._kinds.unlimited()):
             self._named |= dict.fromkeys(
                 id for id in due if id not in self.scheduler.instances and id not in self._asking
             )
@@ -127,13 +128,17 @@ class Claimer:
             self.loop.wake()
 
     async def _tick(self) -> float:
+        bringing = self.scheduler.bringing
         if self.scheduler.draining or not self.registry.hosted or self.incarnation.lost:
+            bringing.turn_all_away()
             return limits.POLL_SECONDS
         room = self._room()
         if room <= 0:
+            bringing.turn_all_away()
             return await self._while_full()
         apart = self._not_before - self.scheduler.time.monotonic()
         if apart > 0 and not self._named:
+            bringing.turn_all_away()
             return apart
         if self.unsure or self._strayed:
             self._strayed, strayed = False, self._strayed
@@ -164,7 +169,7 @@ class Claimer:
         full = False
         asked = 0
         try:
-            for hosted, most in self._offers(room):
+            for hosted, most in self._kinds.in_turn(room, self._room):
                 asked = min(most, self._most())
                 answers.append(await self.claim(hosted, asked))
                 full = full or len(answers[-1].claimed) == asked
@@ -218,7 +223,7 @@ class Claimer:
         for id in self._asking:
             del self._named[id]
         try:
-            answer = await self.claim(self._unlimited(), len(asked), asked)
+            answer = await self.claim(self._kinds.unlimited(), len(asked), asked)
         except Exception as error:
             return self._failed(len(asked), error)
         finally:
@@ -228,11 +233,18 @@ class Claimer:
         return 0.0 if self._all else max(0.0, self._look_at - self.scheduler.time.monotonic())
 
     async def _claim_undue(self, room: int) -> float:
-        """Claim the processes that are not due, one after the other; one that cannot be read keeps no other waiting."""
+        """Claim the processes that are not due: those that rest in the cache together, the others one after the other.
+
+        So one that cannot be read keeps no other waiting.
+        """
+        cached = self.scheduler.cache.rows
+        resting = list(islice((id for id in self._undue if id in cached), min(room, self._most())))
+        if resting:
+            return await self._claim_resting({id: cached[id] for id in resting})
         for id in list(islice(self._undue, room)):
             del self._undue[id]
             try:
-                await self.claim(self._unlimited(), 1, only=id)
+                await self.claim(self._kinds.unlimited(), 1, only=id)
             except Exception as error:
                 if not is_of_what_was_read(error):
                     self._undue[id] = None
@@ -242,6 +254,24 @@ class Claimer:
                 log.error("process %s cannot be claimed (%s: %.500s)", id_text(id), type(error).__name__, error)
                 return 0.0  # if it was claimed and not read, it is freed before anything else is claimed
         self.unsure = False
+        return 0.0
+
+    async def _claim_resting(self, rows: Mapping[bytes, tuple[int, int]]) -> float:
+        """Claim processes that rest in the cache, with these rows. One that has moved since is there in vain."""
+        for id in rows:
+            del self._undue[id]
+        cache, turned = self.scheduler.cache, set[bytes]()
+        try:
+            await self.claim(self._kinds.unlimited(), len(rows), tuple(rows), resting=True)
+        except Exception as error:
+            return self._failed(len(rows), error)
+        finally:
+            turned = self.scheduler.bringing.turn_away(rows)
+        self.unsure = False
+        for id in [id for id, row in rows.items() if cache.rows.get(id) == row]:
+            cache.evict(id)
+            if id not in turned:
+                self._undue[id] = None
         return 0.0
 
     def _most(self) -> int:
@@ -263,43 +293,6 @@ class Claimer:
             resting = sum(map(rests, instances.values()))
             room = min(room + resting, RESTING_TIMES * capacity - len(instances))
         return room
-
-    def _offers(self, room: int) -> Iterator[tuple[tuple[tuple[str, str], ...], int]]:
-        """What to claim while there is room, and how much of it: each limited queue by itself, the rest together.
-
-        They take turns to be the first: where there is little room, none of them gets all of it.
-        """
-        limited = {kind: queue.at_most for kind, queue in self.registry.queues.items() if queue.at_most is not None}
-        kinds = [None, *limited]
-        first = self._looks % len(kinds)
-        self._looks += 1
-        for kind in kinds[first:] + kinds[:first]:
-            if kind is None:
-                yield self._unlimited(), room
-            else:
-                held = sum(instance.process.kind == kind for instance in self.scheduler.instances.values())
-                if held >= limited[kind]:
-                    continue
-                yield tuple(pair for pair in self._hosted() if pair[0] == kind), min(room, limited[kind] - held)
-            if room > 0 and (room := self._room()) <= 0:
-                return
-
-    def _unlimited(self) -> tuple[tuple[str, str], ...]:
-        """The kinds and versions hosted here to which no limit of this worker applies."""
-        hosted, queues = self._hosted(), self.registry.queues
-        if not self.registry.limited:
-            return hosted
-        return tuple(pair for pair in hosted if pair[0] not in queues or queues[pair[0]].at_most is None)
-
-    def _hosted(self) -> tuple[tuple[str, str], ...]:
-        """The kinds and versions hosted here, without those that this worker cannot serve now."""
-        hosted, shortages = self.registry.hosted, self.scheduler.shortages
-        handover = self.scheduler.unreadable.handover
-        if handover.lets_any_by:
-            hosted = tuple(pair for pair in hosted if not handover.lets_by(pair))
-        if not (shortages.unserved or shortages.held_back):
-            return hosted
-        return tuple(pair for pair in hosted if shortages.serves(pair[0]))
 
     def parted(self) -> None:
         """A process was let go: a limited queue may have room again, or all suspects of a group are gone."""
@@ -330,16 +323,18 @@ class Claimer:
         among: tuple[bytes, ...] = (),
         only: bytes | None = None,
         offered: bool = False,
+        resting: bool = False,
     ) -> ClaimAnswer:
         """Claim up to ``limit`` processes of these kinds and versions, and hold them.
 
         ``among`` restricts the claim to some processes, ``only`` to a single one, due or not. ``offered`` says that
         they are of one kind, which is held back: they are told of before they are held, since some do not stay.
+        ``resting`` ones are in the cache, and are claimed due or not.
         """
         sent = self.scheduler.time.monotonic()
         claim = Claim(
             self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among, only=only,
-            cached=self.scheduler.cache.rows,
+            resting=resting, cached=self.scheduler.cache.rows,
         )  # fmt: skip
         self._asked = asyncio.ensure_future(self.store.claim(claim))
         answer = await asyncio.shield(self._asked)

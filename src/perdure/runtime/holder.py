@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from perdure.runtime.events import WorkerEvents
     from perdure.runtime.instance import Instance
     from perdure.runtime.parts import WorkerParts
+    from perdure.runtime.process_cache import ProcessCache
     from perdure.runtime.steps.agent import Agent
 
 
@@ -19,6 +20,7 @@ class Holder(Protocol):
     events: WorkerEvents
     agent: Agent
     instances: dict[bytes, Instance]
+    cache: ProcessCache
     replaying: set[Instance]
     draining: bool
     hold: int

@@ -49,6 +49,10 @@ class ProcessCache:
             self.evict(next(iter(self._instances)))
         return True
 
+    def look(self, id: bytes) -> Instance | None:
+        """The process, if it is here; it stays."""
+        return self._instances.get(id)
+
     def take(self, process: Process) -> Instance | None:
         """The process of that row, if it is here and as the row was before its claim; it is not kept any longer.
 

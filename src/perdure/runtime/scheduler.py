@@ -97,6 +97,7 @@ class Scheduler:
         """Begin no more steps; a process is handed back as soon as it has none in flight and all is written."""
         self.draining = True
         self.cache.clear()
+        self.bringing.turn_all_away()
         for instance in list(self.instances.values()):
             if not (instance.steps.in_flight or instance.inputs or instance.events):
                 self.release(instance)

@@ -119,6 +119,7 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "send_alone_within",
             "claim",
             "claim_among",
+            "claim_resting",
             "claim_due",
             "claim_suspects",
             "owners",
@@ -127,7 +128,7 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "prune_portion",
         ],
     )
-    assert len(functions) == 16
+    assert len(functions) == 17
     for name, settings in functions:
         assert all(f"{setting}=" in settings for setting in names), name
     async with postgres.outside.transaction():

@@ -159,8 +159,7 @@ class PostgresStore:
         if claim.seize:
             rows = await self._writes.rows("seize", claim.worker, claim.only, claim.lease)
         else:
-            name = "claim_among" if claim.among else "claim_queued" if queued else "claim"
-            which = (list(claim.among),) if claim.among else (claim.alone, claim.only)
+            name, which = _which(claim, queued)
             asked = claim.worker, kinds, codes, claim.limit, claim.lease
             beats = self.lineage.beats(claim.worker)
             rows = await self._writes.rows(name, *asked, *which, check=self.lineage.check)
@@ -349,3 +348,13 @@ class PostgresStore:
     def watch(self, listener: Listener) -> StopListening:
         """Call ``listener`` with the notifications of this store and of others; the answer stops the watch."""
         return self._listening.watch(listener)
+
+
+def _which(claim: Claim, queued: bool) -> tuple[str, tuple[object, ...]]:
+    """The statement of a claim, and what it is given besides what all are given."""
+    if claim.resting:
+        known = [claim.cached[id] for id in claim.among]
+        return "claim_resting", (list(claim.among), [token for token, _ in known], [version for _, version in known])
+    if claim.among:
+        return "claim_among", (list(claim.among),)
+    return "claim_queued" if queued else "claim", (claim.alone, claim.only)

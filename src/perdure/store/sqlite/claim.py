@@ -119,22 +119,25 @@ def _placed(transaction: Transaction, claim: Claim, rows: list[Process]) -> list
 
 
 def _take_among(transaction: Transaction, claim: Claim) -> TakenRows:
-    """Take those of the named rows that are due and free, and look for no others.
+    """Take those of the named rows that are due and free, or as the claimant knows them, and look for no others.
 
     Tasks of a queue that has a row, and so limits, are left to a claim of all, and so is what waits for a place among
     the processes of its kind, and what one answer does not hold: the answer then says that some are due.
     """
     connection, now = transaction.connection, transaction.now
     cells = [cell for pair in enumerate(claim.among) for cell in pair]
-    packed = connection.ask("read_free", 2, cells, now, limits.BATCH_BYTES)
+    packed = connection.ask("read_free", 2, cells, now, limits.BATCH_BYTES, claim.resting)
     read = [row for part in packed for row in sqlite_row.processes(part[:2])]
     cut = sum(number for *_, number in packed) - len(read)
     free = [row for row in read if _may_take(row, claim, now)]
+    if claim.resting:
+        free = [row for row in free if claim.cached.get(row.id) == (row.token, row.version)]
     queues = sqlite_queue.limited(connection, claim) if free else []
     limited = {QUEUE_MARK + queue.name for queue in queues}
     owned = _owned(transaction, claim, [row for row in free if row.kind not in limited][: claim.limit])
     transaction.void = not owned
-    heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(owned) < len(free) + cut else []
+    more = len(owned) < len(free) + cut and not claim.resting
+    heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if more else []
     left = DueWork(now, True, heads, [], False)
     return TakenRows(owned, [None] * len(owned), left, _cached(claim, owned))
 

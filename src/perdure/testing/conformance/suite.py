@@ -27,6 +27,7 @@ from perdure.testing.conformance.placing import Placing
 from perdure.testing.conformance.pruning import Pruning
 from perdure.testing.conformance.racing import Racing
 from perdure.testing.conformance.reading import Reading
+from perdure.testing.conformance.recalling import Recalling
 from perdure.testing.conformance.recording import Recording
 from perdure.testing.conformance.removing import Removing
 from perdure.testing.conformance.seizing import Seizing
@@ -68,6 +69,7 @@ class StoreConformance(
     Timekeeping,
     Waking,
     Naming,
+    Recalling,
     Racing,
     Hostile,
     Damaged,

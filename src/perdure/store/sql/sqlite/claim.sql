@@ -68,15 +68,17 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: read_free
--- Those of the named processes that are due and free, up to so many bytes, and one at least; and how many there are.
-WITH common (now, most) AS (SELECT ?, ?),
+-- Those of the named processes that are free, and due if nobody asks for what rests, up to so many bytes, and one at least;
+-- and how many there are.
+WITH common (now, most, resting) AS (SELECT ?, ?, ?),
 given (n, id) AS (VALUES /* each */ (?, ?) /* end */),
 sized AS MATERIALIZED (
     SELECT id, row_number() OVER (ORDER BY n) AS n, sum(bytes) OVER (ORDER BY n) AS total FROM (
         SELECT given.n, process.id,
             length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
         FROM given CROSS JOIN process ON process.id = given.id
-        WHERE process.owner IS NULL AND process.reminder = 0 AND (SELECT now FROM common) >= process.due_at
+        WHERE process.owner IS NULL
+        AND ((SELECT resting FROM common) OR (process.reminder = 0 AND (SELECT now FROM common) >= process.due_at))
         AND process.status = 1 AND process.deaths < 2
     )
 )

@@ -262,3 +262,47 @@ BEGIN
         SELECT o FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v(v)) ON u.id IS NOT NULL;
 END
 $$;
+
+-- Take processes that only wait, due or not, if they are free and still as the claimant has them in memory: each with the
+-- token and the version of its row. Of a kind with limits, none. The answer has one row at least, as that of a claim.
+CREATE OR REPLACE FUNCTION perdure.claim_resting(
+    worker uuid, kinds text[], codes text[], most int, lease bigint, ids uuid[], tokens int[], versions int[]
+) RETURNS TABLE (now bigint, alive boolean, taken perdure.process_out)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t      timestamptz;
+    chosen uuid[];
+BEGIN
+    SELECT k.t INTO t FROM perdure.present k;
+    IF NOT EXISTS (SELECT FROM perdure.worker w WHERE w.id = worker AND w.ended_at IS NULL) THEN
+        RETURN QUERY SELECT perdure.micros(t), false, NULL::perdure.process_out;
+        RETURN;
+    END IF;
+    SELECT array_agg(c.id ORDER BY u.n) INTO chosen
+    FROM unnest(ids, tokens, versions) WITH ORDINALITY AS u(id, token, version, n)
+    CROSS JOIN LATERAL (
+        SELECT p.id FROM perdure.process p
+        WHERE p.id = u.id AND p.token = u.token AND p.version = u.version AND p.status = 'running'
+          AND p.owner IS NULL AND p.deaths < 2
+          AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
+          AND NOT EXISTS (
+              SELECT FROM perdure.queue q
+              WHERE p.kind = '@' || q.name OR (
+                  ' kind ' || p.kind = q.name AND p.share IS DISTINCT FROM ' place'
+                  AND (q.concurrency IS NOT NULL OR q.rate IS NOT NULL)))
+        LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS c
+    WHERE u.n <= most;
+    chosen := chosen[:perdure.within_bytes(chosen)];
+    UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
+        reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
+    WHERE p.id = ANY (chosen);
+    RETURN QUERY
+    SELECT perdure.micros(t), true, v
+    FROM (SELECT) AS always
+    LEFT JOIN (unnest(chosen) AS u(id) CROSS JOIN LATERAL (
+        SELECT o FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v(v)) ON u.id IS NOT NULL;
+END
+$$;
