@@ -107,6 +107,18 @@ async def test_a_claim_that_fails_leaves_the_call_to_the_store(opened: Open, los
     assert await engine.process(ann.id).call(Account.history) == ["+1"]
 
 
+async def test_a_machine_that_is_evicted_before_its_claim_is_sent_the_call(opened: Open) -> None:
+    engine, store = await opened(work=True)
+    ann = await resting(engine)
+    store.calls.clear()
+    asked = asyncio.create_task(called(engine, ann, 1))
+    await asyncio.sleep(0)  # its claim comes next
+    assert engine.worker is not None
+    engine.worker.scheduler.cache.evict(ann.id_bytes)
+    assert await asyncio.wait_for(asked, LIMIT) == 2
+    assert "send" in doors(store)
+
+
 async def test_calls_that_come_together_are_answered_in_their_order(opened: Open) -> None:
     engine, _ = await opened(work=True)
     accounts = [await resting(engine) for _ in range(10)]

@@ -243,6 +243,8 @@ class Claimer:
             return await self._claim_resting({id: cached[id] for id in resting})
         for id in list(islice(self._undue, room)):
             del self._undue[id]
+            if self.scheduler.bringing.turn_away((id,)):
+                continue  # it has left the cache: the call is sent, and makes it due
             try:
                 await self.claim(self._kinds.unlimited(), 1, only=id)
             except Exception as error:
