@@ -111,7 +111,7 @@ async def test_a_machine_that_is_evicted_before_its_claim_is_sent_the_call(opene
     engine, store = await opened(work=True)
     ann = await resting(engine)
     store.calls.clear()
-    asked = asyncio.create_task(called(engine, ann, 1))
+    asked = asyncio.create_task(ann.call(Account.deposit, 1))
     await asyncio.sleep(0)  # its claim comes next
     assert engine.worker is not None
     engine.worker.scheduler.cache.evict(ann.id_bytes)
