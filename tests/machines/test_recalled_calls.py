@@ -32,8 +32,8 @@ def of_what_rests(claims: Claim) -> bool:
 
 
 def doors(store: FaultyStore) -> list[str]:
-    """What the store was asked since it was last cleared, of what a call needs."""
-    return [name for name, _ in store.calls if name in ("claim", "send", "commit")]
+    """What the store was asked for a call since it was last cleared."""
+    return [name for name, asked in store.calls if name in ("send", "commit") or (name == "claim" and asked.resting)]
 
 
 def turned_away(engine: Engine) -> float:
