@@ -60,7 +60,7 @@ def _parse() -> argparse.Namespace:
         "what",
         nargs="*",
         default=["all"],
-        help="w1 … w22, all (the default), install, report, compare COMMIT, instructions COMMIT",
+        help=f"{' '.join(workload.ALL)}, all (the default), install, report, compare COMMIT, instructions COMMIT",
     )
     parser.add_argument("--peers", default="", help="contestants, by commas: " + ", ".join(contestant.ALL))
     parser.add_argument("--runs", type=int, default=3, help="alternated rounds; the report shows medians")
