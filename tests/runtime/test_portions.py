@@ -133,7 +133,8 @@ async def test_a_process_at_rest_that_cannot_be_claimed_keeps_no_other_waiting(o
         assert await one.result(LIMIT) == "gone"
 
 
-async def test_a_process_at_rest_is_claimed_when_the_store_is_back(opened: Open) -> None:
+@pytest.mark.parametrize("cached", [True, False])
+async def test_a_process_at_rest_is_claimed_when_the_store_is_back(opened: Open, cached: bool) -> None:
     client, _ = await opened(workflows=[rests])
     worker, store = await opened(work=True, workflows=[rests])
     handle = await client.start(rests)
@@ -142,12 +143,14 @@ async def test_a_process_at_rest_is_claimed_when_the_store_is_back(opened: Open)
     asked: list[bytes] = []
 
     async def visit(name: str, claim: Any) -> None:
-        if name == "claim" and isinstance(claim, Claim) and claim.only is not None:
-            asked.append(claim.only)
+        if name == "claim" and isinstance(claim, Claim) and (claim.only or claim.resting):
+            asked.extend([claim.only] if claim.only else claim.among)
             if len(asked) == 1:
                 raise StoreUnavailable("away")
 
     store.before = visit
+    if not cached:
+        worker.worker.scheduler.cache.evict(handle.id_bytes)
     worker.worker.claimer.undue([handle.id_bytes])
     await until(lambda: len(asked) == 2)
     assert asked == [handle.id_bytes] * 2

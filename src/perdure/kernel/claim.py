@@ -39,7 +39,7 @@ class Claim(Struct, frozen=True, gc=False):
     none: for a command whose writes the owner keeps overtaking. Its ``worker`` is a fresh id, which never enlists and
     never beats.
     ``cached`` are processes that the claimant still has in memory, by id: the token and version of the row when it let
-    go of them.
+    go of them. It may forget some of them at any time: ask once for each.
     """
 
     worker: bytes

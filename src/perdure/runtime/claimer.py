@@ -262,18 +262,18 @@ class Claimer:
         """Claim processes that rest in the cache, with these rows. One that has moved since is there in vain."""
         for id in rows:
             del self._undue[id]
-        cache, turned = self.scheduler.cache, set[bytes]()
+        cache, asked = self.scheduler.cache, rows
         try:
-            await self.claim(self._kinds.unlimited(), len(rows), tuple(rows), resting=True)
+            await self.claim(self._kinds.unlimited(), len(rows), resting=rows)
+            self.unsure = False
+            asked = {id: row for id, row in rows.items() if cache.rows.get(id) == row}
+            for id in asked:
+                cache.evict(id)
         except Exception as error:
             return self._failed(len(rows), error)
         finally:
             turned = self.scheduler.bringing.turn_away(rows)
-        self.unsure = False
-        for id in [id for id, row in rows.items() if cache.rows.get(id) == row]:
-            cache.evict(id)
-            if id not in turned:
-                self._undue[id] = None
+            self._undue |= dict.fromkeys(id for id in asked if id not in turned)
         return 0.0
 
     def _most(self) -> int:
@@ -325,18 +325,18 @@ class Claimer:
         among: tuple[bytes, ...] = (),
         only: bytes | None = None,
         offered: bool = False,
-        resting: bool = False,
+        resting: Mapping[bytes, tuple[int, int]] | None = None,
     ) -> ClaimAnswer:
         """Claim up to ``limit`` processes of these kinds and versions, and hold them.
 
         ``among`` restricts the claim to some processes, ``only`` to a single one, due or not. ``offered`` says that
         they are of one kind, which is held back: they are told of before they are held, since some do not stay.
-        ``resting`` ones are in the cache, and are claimed due or not.
+        ``resting`` are the rows of some that are in the cache: these are claimed, due or not, if they stand so.
         """
         sent = self.scheduler.time.monotonic()
         claim = Claim(
-            self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among, only=only,
-            resting=resting, cached=self.scheduler.cache.rows,
+            self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among or tuple(resting or ()),
+            only=only, resting=resting is not None, cached=self.scheduler.cache.rows if resting is None else resting,
         )  # fmt: skip
         self._asked = asyncio.ensure_future(self.store.claim(claim))
         answer = await asyncio.shield(self._asked)

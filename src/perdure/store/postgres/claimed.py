@@ -6,7 +6,7 @@ A statement that takes long holds up all other writes, and its connection is giv
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 from perdure import limits
@@ -50,7 +50,9 @@ async def read(
     connection: PostgresConnection, claim: Claim, taken: Sequence[tuple[bytes | None, Process]]
 ) -> tuple[Claimed, ...]:
     """The taken rows, given with their former owners, and what they hold; in the order given."""
-    found = await _held(connection, claim, [process for _, process in taken])
+    processes = [process for _, process in taken]
+    kept = frozenset(process.id for process in processes if claim.has(process))  # while we read, it may forget some
+    found = await _held(connection, processes, kept)
     return tuple(
         Claimed(
             process,
@@ -59,31 +61,33 @@ async def read(
             before,
             found.holes.get(process.id),
             process.id in found.backlog,
-            claim.has(process),
+            process.id in kept,
             process.id in found.cut,
         )
         for before, process in taken
     )
 
 
-async def _held(connection: PostgresConnection, claim: Claim, claimed: Sequence[Process]) -> _Held:
-    """What the claimed rows hold; of those in the claimant's memory, only the last event and unheard messages.
+async def _held(connection: PostgresConnection, claimed: Sequence[Process], kept: Set[bytes]) -> _Held:
+    """What the claimed rows hold; of those ``kept`` by the claimant, only the last event and unheard messages.
 
     Events written after the claim are fenced off; messages that came after it are read later. The error of a database
     that does not hand it over says that the claim was applied.
     """
     found = _Held(defaultdict(list), defaultdict(list), set(), {}, set())
     try:
-        await _read_events(connection, claim, claimed, found)
-        await _read_messages(connection, claim, claimed, found)
+        await _read_events(connection, claimed, kept, found)
+        await _read_messages(connection, claimed, kept, found)
     except StoreUnavailable as error:
         error.unread = True
         raise
     return found
 
 
-async def _read_events(connection: PostgresConnection, claim: Claim, claimed: Sequence[Process], held: _Held) -> None:
-    spans = [_span(one, one.events if claim.has(one) else 1) for one in claimed if one.events]
+async def _read_events(
+    connection: PostgresConnection, claimed: Sequence[Process], kept: Set[bytes], held: _Held
+) -> None:
+    spans = [_span(one, one.events if one.id in kept else 1) for one in claimed if one.events]
     while spans:
         for group in _grouped(spans, lambda span: span.last - span.first + 1):
             columns = zip(*((one.process.id, one.process.run, one.first, one.last) for one in group), strict=True)
@@ -94,12 +98,14 @@ async def _read_events(connection: PostgresConnection, claim: Claim, claimed: Se
         spans = [_span(one.process, one.last + 1) for one in whole if one.last < one.process.events]
 
 
-async def _read_messages(connection: PostgresConnection, claim: Claim, claimed: Sequence[Process], held: _Held) -> None:
+async def _read_messages(
+    connection: PostgresConnection, claimed: Sequence[Process], kept: Set[bytes], held: _Held
+) -> None:
     asked = [process for process in claimed if process.inbox]
     left = limits.HEARD_BYTES
     for group in _grouped(asked, lambda one: len(held.events[one.id]) + one.inbox - one.seen):
         inboxes = {process.id: process for process in group}
-        runs = [0 if claim.has(one) else one.run for one in group]  # in run 0 no event refers to a message
+        runs = [0 if one.id in kept else one.run for one in group]  # in run 0 no event refers to a message
         wants = [one.id for one in group], runs, [one.seen for one in group]
         for found in await connection.rows("claimed_messages", *wants, left):
             if found[0] is not None:

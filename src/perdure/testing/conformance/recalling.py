@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from perdure.clock import SECOND
 from perdure.kernel.claim import ClaimAnswer
@@ -13,6 +14,14 @@ from perdure.limits import SUSPECT_DEATHS
 from perdure.testing.conformance.trial import HOSTED, LEASE, Trial, finished, forced, only, released, resting
 
 MIB = 1024 * 1024
+
+
+class Forgetful(dict[bytes, tuple[int, int]]):
+    """Rows of which each is known once."""
+
+    def get(self, id: bytes, default: Any = None) -> Any:
+        """The row, which nobody gets again."""
+        return self.pop(id, default)
 
 
 class Recalling:
@@ -42,6 +51,14 @@ class Recalling:
         await trial.send(row.id)
         taken = only((await self._recall(trial, worker, row)).claimed)
         assert ([one.number for one in taken.messages], taken.events[-1].number) == ([1], row.events)
+
+    async def test_what_the_claimant_forgets_meanwhile_is_read_as_it_said(self, trial: Trial) -> None:
+        worker, now = await trial.worker(), await trial.time.now()
+        row = await trial.done(released(await trial.owned(worker), now, steps=3))
+        known = Forgetful({row.id: (row.token, row.version)})
+        taken = only((await trial.claim(worker, cached=known)).claimed)
+        numbers = [event.number for event in taken.events]
+        assert (taken.cached, numbers) in ((True, [row.events]), (False, [*range(1, row.events + 1)]))
 
     async def test_what_has_moved_since_is_left_alone(self, trial: Trial) -> None:
         worker, other = await trial.worker(), await trial.worker("there")
