@@ -335,8 +335,9 @@ class Claimer:
         """
         sent = self.scheduler.time.monotonic()
         claim = Claim(
-            self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among or tuple(resting or ()),
-            only=only, resting=resting is not None, cached=self.scheduler.cache.rows if resting is None else resting,
+            self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone,
+            among=among or tuple(resting or ()), only=only, resting=resting is not None,
+            cached=self.scheduler.cache.rows if resting is None else resting,
         )  # fmt: skip
         self._asked = asyncio.ensure_future(self.store.claim(claim))
         answer = await asyncio.shield(self._asked)
