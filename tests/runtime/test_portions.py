@@ -156,6 +156,25 @@ async def test_a_process_at_rest_is_claimed_when_the_store_is_back(opened: Open,
     assert asked == [handle.id_bytes] * 2
 
 
+async def test_what_is_due_is_claimed_however_much_is_claimed_that_is_not(opened: Open) -> None:
+    client, _ = await opened(workflows=[at_once])
+    worker, store = await opened(work=True, workflows=[at_once])
+    assert worker.worker is not None
+    claimer = worker.worker.claimer
+    asked = 0
+
+    async def visit(name: str, claim: Any) -> None:
+        nonlocal asked
+        if name == "claim" and isinstance(claim, Claim) and claim.only is not None:
+            asked += 1
+            claimer.undue([claim.only])  # as soon as one is claimed there is another
+
+    store.before = visit
+    claimer.undue([bytes(16)])
+    await until(lambda: asked > 10)
+    assert await (await client.start(at_once, "due")).result(LIMIT) == "due"
+
+
 def test_the_wait_grows_up_to_a_bound_and_a_look_that_succeeds_asks_for_more_again() -> None:
     asking = claim_portion.Portion()
     tried = []

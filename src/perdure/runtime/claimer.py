@@ -125,7 +125,7 @@ class Claimer:
         """This worker has released a row that is due at ``due_at``: look again by then."""
         if self._next is None or due_at < self._next:
             self._next = due_at
-            self.loop.wake()
+            self.wake()
 
     async def _tick(self) -> float:
         bringing = self.scheduler.bringing
@@ -149,7 +149,21 @@ class Claimer:
                 raise
         self.unsure = True
         if self._undue:
-            return await self._claim_undue(room)
+            wait = await self._claim_undue(room)
+            if wait > 0:
+                return wait
+            look = self._look_at - self.scheduler.time.monotonic()
+            if look > 0 and not (self._all or self._named):
+                return 0.0 if self._undue else look
+            room = self._room()  # what is due has its turn too, however much is claimed that is not
+            if room <= 0:
+                return 0.0
+        wait = await self._claim_due(room, apart)
+        return 0.0 if self._undue else wait
+
+    async def _claim_due(self, room: int, apart: float) -> float:
+        """Claim what hints have named, or from all that is due; return the seconds until the next look."""
+        self.unsure = True
         if self._named and (apart > 0 or (not self._all and self.scheduler.time.monotonic() < self._look_at)):
             return await self._claim_named(room)
         return await self._look(room)
@@ -299,7 +313,7 @@ class Claimer:
     def parted(self) -> None:
         """A process was let go: a limited queue may have room again, or all suspects of a group are gone."""
         if self.registry.limited or (self.alone and not self.scheduler.instances):
-            self.loop.wake()
+            self.wake()
 
     def _until(self, answers: Sequence[ClaimAnswer]) -> float:
         """Seconds until the next look: ever more of them while a due row is locked by another transaction.
