@@ -1,4 +1,7 @@
-"""W17: the same work by one engine and by two at a time on one database, each a client and a worker in one."""
+"""W17: the same work by one engine and by two at a time on one database, each a client and a worker in one.
+
+Each is measured on a database of its own: what was done before would cost the next one its vacuum.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import os
 import time
 from typing import Any
 
+from bench.contestant import Contestant
+from bench.database import Cluster
 from bench.ours_machines import MACHINES
 from bench.seat import Seat
 
@@ -13,14 +18,15 @@ LEAD_SECONDS = 4.0  # an engine is open, and warm, by then
 ENGINES = (1, 2)
 
 
-def measure(seat: Seat, n: int) -> dict[str, Any]:
+def measure(who: Contestant, cluster: Cluster, n: int) -> dict[str, Any]:
     """Rates, and processor time of engines and server for each process or call, of n in all; ratios of two to one."""
     answer: dict[str, Any] = {}
-    seat.prepare()
     for name, steps, whole in (("one_step", 1, n), ("ten_steps", 10, n // 5), ("calls", 1, n)):
         rates = []
         for engines in ENGINES:
-            found = _together(seat, name, engines, whole // engines, steps)
+            with Seat(who, cluster) as seat:
+                seat.prepare()
+                found = _together(seat, name, engines, whole // engines, steps)
             rates.append(found["per_s"])
             answer |= {f"{name}_{key}_{engines}": value for key, value in found.items()}
         answer[f"{name}_ratio"] = rates[1] / rates[0]

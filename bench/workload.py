@@ -132,11 +132,6 @@ def _one_and_two(key: str, one: str, two: str) -> tuple[Figure, ...]:
     )
 
 
-def _several(who: Contestant, cluster: Cluster, n: int) -> Measurement:
-    with Seat(who, cluster) as seat:
-        return several.measure(seat, n)
-
-
 def _peak_rss(root: int) -> float:
     """The largest resident MB that any process of the worker has had."""
     from pathlib import Path
@@ -321,7 +316,7 @@ ALL = {
                 *_one_and_two("ten_steps", "ten-step: one engine, steps/s", "two engines, steps/s"),
                 *_one_and_two("calls", "calls to 1,000 machines: one engine /s", "two engines, calls/s"),
             ),
-            _several,
+            several.measure,
         ),
         Workload(
             "w18",
