@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from perdure import Call, Engine, Handle, WorkerOptions, machine, receive, step, workflow
+from perdure import Engine, Handle, WorkerOptions, step, workflow
 from perdure.kernel.claim import Claim
 from perdure.testing.faults import FaultyStore, Gate, Outage
 from tests.machines.account import Account, gates
+from tests.machines.test_brought_calls import clerk
+from tests.machines.test_often_called import Alarm
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 
@@ -166,40 +168,13 @@ async def test_a_worker_that_stops_leaves_the_call_to_others(opened: Open) -> No
     assert await there.process(ann.id).call(Account.history) == ["+1"]
 
 
-class Alarm(machine.Machine):
-    """Rings, and tells how often."""
-
-    rung: int = 0
-
-    @machine.init
-    def made(self) -> None:
-        machine.schedule(3600)
-
-    @machine.timer
-    def rings(self) -> None:
-        self.rung += 1
-
-    @machine.call
-    def count(self) -> int:
-        return self.rung
-
-
 async def test_a_timer_that_has_not_fired_yet_fires_in_its_time(opened: Open) -> None:
     engine, _ = await opened(work=True)
     alarm = await engine.start(Alarm.made)
     before = await until_row(engine, alarm.id, lambda row: row.owner is None and row.state is not None)
-    assert await alarm.call(Alarm.count) == 0
+    assert await alarm.call(Alarm.press) == 1
     after = await until_row(engine, alarm.id, lambda row: row.owner is None and row.seen == 1)
     assert (after.due_at, after.reminder) == (before.due_at, False)
-
-
-@workflow
-async def clerk(questions: int) -> int:
-    """Answers, and is let go in between."""
-    for n in range(questions):
-        question = await receive("question", Call[int])
-        question.answer(question.value + n)
-    return questions
 
 
 async def test_a_workflow_at_rest_that_waits_for_calls_is_called_like_a_machine(opened: Open) -> None:

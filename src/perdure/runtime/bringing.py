@@ -59,18 +59,18 @@ class Bringing:
 
     def recalled(self, instance: Instance) -> None:
         """A process goes on from memory: it hears the letter for which it was claimed, if no other came first."""
-        asked = self._recalled.pop(instance.process.id, None)
-        if asked is None:
+        process = instance.process.id
+        if process not in self._recalled:
             return
-        if instance.inputs or not self._may(instance, asked[0].name):
-            asked[1](None)
+        if instance.inputs or not self._may(instance, self._recalled[process][0].name):
+            self.turn_away((process,))
         else:
             self._scheduler.parts.telemetry.count("calls_recalled")
-            self._hear(instance, *asked)
+            self._hear(instance, *self._recalled.pop(process))
 
-    def turn_away(self, processes: Iterable[bytes]) -> set[bytes]:
+    def turn_away(self, processes: Iterable[bytes]) -> list[bytes]:
         """Have the letters for these processes sent like any others, unless they were heard; return whose they are."""
-        turned = self._recalled.keys() & set(processes)
+        turned = [process for process in processes if process in self._recalled]
         for process in turned:
             self._scheduler.parts.telemetry.count("calls_turned_away")
             self._recalled.pop(process)[1](None)

@@ -286,7 +286,7 @@ class Claimer:
         except Exception as error:
             return self._failed(len(rows), error)
         finally:
-            turned = self.scheduler.bringing.turn_away(rows)
+            turned = set(self.scheduler.bringing.turn_away(rows))
             self._undue |= dict.fromkeys(id for id in asked if id not in turned)
         return 0.0
 
