@@ -147,7 +147,6 @@ class Claimer:
             except StoreError:
                 self._strayed = strayed
                 raise
-        self.unsure = True
         if self._undue:
             wait = await self._claim_undue(room)
             if wait > 0:
@@ -251,6 +250,7 @@ class Claimer:
 
         So one that cannot be read keeps no other waiting.
         """
+        self.unsure = True
         cached = self.scheduler.cache.rows
         resting = list(islice((id for id in self._undue if id in cached), min(room, self._most())))
         if resting:
