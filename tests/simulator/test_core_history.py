@@ -16,8 +16,9 @@ from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.file import SqliteFile
 from perdure.testing.simulator import Cluster, Escape, History, Swarm, database, simulate
 from perdure.turns.loop import TurnLoop
+from tests.simulator.campaign import APART
 from tests.simulator.core_pairs import calls, pair, ten_pairs
-from tests.simulator.form import seeds
+from tests.simulator.form import WHOLE, seeds
 
 
 def history(seed: int) -> History:
@@ -46,16 +47,20 @@ def test_a_seed_and_its_recorded_choices_give_the_same_history_to_the_byte() -> 
 
 
 @pytest.mark.long
-def test_the_same_seed_gives_the_same_history_under_three_hash_seeds() -> None:
+def test_the_same_seeds_give_the_same_histories_under_two_hash_seeds() -> None:
+    """Else the order of a set decides something, as of ids whose hashes are others in each program."""
     code = (
-        "from perdure.testing.simulator import simulate; from tests.simulator.core_pairs import pair, ten_pairs; "
-        f"print([simulate(ten_pairs, seed, workflows=[pair]).digest() for seed in {seeds(2, 6)!r}])"
+        "import sys; from perdure.testing.simulator import simulate; "
+        "from perdure.testing.simulator.campaign import hosted_in, scenario_of; "
+        "[print(name, seed, simulate(one, seed, workflows=hosted_in(one)).digest()) "
+        f"for name in sys.argv[1:] for one in [scenario_of('tests.simulator.' + name)] for seed in {seeds(2, 4)!r}]"
     )
+    names = ["core_pairs:ten_pairs", *(APART if WHOLE else ("core_brought:lists", "core_machines:tills"))]
     told = set()
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-        told.add(done.stdout)
+        command = [sys.executable, "-c", code, *names]
+        told.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert len(told) == 1
 
 

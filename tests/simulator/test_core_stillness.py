@@ -1,4 +1,4 @@
-"""What the law that nothing stands still does not accuse: a late command, and a worker with too old code."""
+"""What the law that nothing stands still does not accuse: a late command, a slow start, a worker with too old code."""
 
 from __future__ import annotations
 
@@ -37,6 +37,28 @@ async def taken_by_a_command(cluster: Cluster) -> None:
 def test_a_process_that_a_command_took_and_left_goes_on_without_a_broken_law() -> None:
     for seed in range(3):
         simulate(taken_by_a_command, seed, workflows=[nap], swarm=Swarm()).check()
+
+
+async def started_late(cluster: Cluster) -> None:
+    """A process is due before its only worker has started, which asks the store ten times; the second one fails."""
+    [worker] = cluster.workers
+    worker.kill()
+    handle = await cluster.client.start(nap, 1.0)
+    late = cluster.node("late", work=True)
+    late.start()
+    await asyncio.sleep(0.75)
+    assert late.life is not None
+    cluster.server.cut(late.life, 0.1, hangs=False)
+    await asyncio.sleep(0.1)
+    for _ in range(14):
+        await cluster.client.start(nap, 1.0)  # the law looks when something is written
+    assert await handle.result() == "awake"
+    cluster.probe("started slowly", int(cluster.loop.now > 11))
+
+
+def test_a_worker_whose_start_takes_long_stands_still_only_after_it() -> None:
+    slow = Swarm(nodes=1, latencies=(0.8,), options=WorkerOptions(lease_seconds=20.0))
+    assert simulate(started_late, workflows=[nap], swarm=slow).check().probes["started slowly"]
 
 
 def older() -> Workflow[[], str]:

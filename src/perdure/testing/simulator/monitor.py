@@ -182,8 +182,8 @@ class Monitor:
     def _tells_all(self, was: Process | None, process: Process, last: Sequence[Event], fresh: Sequence[Event]) -> None:
         """What was parked when it had been taken over says so; and the times of a history do not run back.
 
-        A sweep, which leaves the process to nobody, does not read the history: it may not have heard yet of a jump of
-        the clock of which the worker before it had.
+        A sweep, and a command to a process that nobody has, do not read the history: they may not have heard yet of a
+        jump of the clock of which the worker before them had.
         """
         types = {event.type for event in fresh}
         if was is not None and process.status is Status.BROKEN and was.status is not Status.BROKEN:
@@ -193,7 +193,8 @@ class Monitor:
         if EventType.RUN_OPENED in types:
             return  # what the run before it has left keeps its time
         for sooner, later in pairwise((*last, *fresh)):
-            has_read_it = later.token == sooner.token or process.owner is not None
+            by_owner = was is not None and was.owner is not None and later.token == sooner.token
+            has_read_it = by_owner or process.owner is not None
             if has_read_it and later.at < sooner.at:
                 text = f"event {later.number} ({later.type.name.lower()}) is {sooner.at - later.at} us before the last"
                 raise self.violation("history_runs_forward", process, text)

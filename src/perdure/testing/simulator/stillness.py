@@ -6,7 +6,8 @@ struck the worker that ought to have moved the process: the worker was killed, s
 failed, or a clock was set.
 
 A worker with little room takes what is due in its order: while it takes what comes before a process, that one waits in
-its turn and does not stand still. It takes nothing while it frees what a claim has given it whose answer was lost.
+its turn and does not stand still. It takes nothing while it frees what a claim has given it whose answer was lost, nor
+while it starts, which takes ten calls of the store.
 
 The law asks less of a worker that is too old for what a process holds: a type of event that it does not know, or a
 patch that its code never asks for. Only a newer worker can go on with it. The old worker need not claim it. If the old
@@ -221,8 +222,8 @@ def _takes(node: Node, process: Process) -> bool:
 
 
 def _has_room(node: Node) -> bool:
-    """Whether the worker there may hold more processes than it does: in a shortage it takes fewer than usual."""
+    """Whether a worker is there that may hold more processes than it does: in a shortage it takes fewer than usual."""
     worker = None if node.engine is None else node.engine.worker
     if worker is None:
-        return True
+        return False
     return len(worker.scheduler.instances) < worker.scheduler.shortages.room(worker.claimer.capacity)
