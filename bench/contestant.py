@@ -85,6 +85,7 @@ OURS = (
             "w21": 100_000,
             "w22": 100_000,
             "w23": 200,
+            "w24": 300,
         },
         imports="perdure.engine",  # what starts processes; `import perdure` alone imports a part of it
         packages=("asyncpg", "cronsim", "msgspec", "tzdata"),
@@ -117,6 +118,7 @@ OURS = (
             "w21": 100_000,
             "w22": 100_000,
             "w23": 200,
+            "w24": 300,
         },
         scheme="sqlite",
         imports="perdure.engine",  # what starts processes; `import perdure` alone imports a part of it

@@ -389,5 +389,12 @@ ALL = {
             _simple("w23"),
             sync_ms=SLOW_SYNC_MS,
         ),
+        Workload(
+            "w24",
+            f"a sequential step as in W3, each sync of the disk {SLOW_SYNC_MS:g} ms longer",
+            LATENCY,
+            _simple("w3"),
+            sync_ms=SLOW_SYNC_MS,
+        ),
     )
 }
