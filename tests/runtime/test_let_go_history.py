@@ -206,6 +206,24 @@ async def test_a_takeover_is_recorded_though_the_database_refuses_what_was_writt
     assert refused
 
 
+async def test_a_takeover_with_which_a_history_begins_tells_the_reply_address_that_it_was_received(
+    opened: Open,
+) -> None:
+    engine, _ = await opened(work=True, workflows=[other_errand])
+    client, _ = await opened()
+    receiver = await client.start(both)
+    handle = await client.start(other_errand.options(reply_to=receiver))
+    await until(lambda: began == ["one"])
+    [instance] = held(engine)
+    assert engine.worker is not None
+    await engine.worker.claimer.loop.stop()
+    instance.note(EventType.REVIVED, instance.process.due_at or 0, b"{}")  # as if it were taken over at its end
+    engine.worker.scheduler.release(instance)
+    await until_row(client, handle.id, lambda row: row.owner is None)
+    assert await history(client, handle) == ["REVIVED"]
+    assert (await client.row(receiver.id)).inbox == 1
+
+
 # -- a failed attempt --------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import lost, strange
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text, is_debounced
+from perdure.kernel.notice import notices
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Rescuer, Sender
@@ -72,8 +73,12 @@ def park(scheduler: Holder, instance: Instance, error: BaseException) -> None:
 
 
 def handed_back(instance: Instance, due_at: int) -> Commit:
-    """The commit that frees a process in the middle of its work, with what has happened to it meanwhile."""
-    return transition.preceded(transition.released(instance.process, due_at=due_at), happened(instance))
+    """The commit that frees a process in the middle of its work, with what has happened to it meanwhile.
+
+    If its history begins with that, the reply address is told that it was received: nobody tells it later.
+    """
+    commit = transition.preceded(transition.released(instance.process, due_at=due_at), happened(instance))
+    return replace(commit, sends=notices(instance.process, commit.after)) if commit.events else commit
 
 
 def unwritten(scheduler: Holder, instance: Instance, commit: Commit, error: StoreError) -> None:
