@@ -236,6 +236,13 @@ def test_every_transition_leaves_a_sound_row() -> None:
         assert unsound(commit.after, commit.events, (), NOW) == [], commit
 
 
+def test_a_process_has_expired_no_earlier_than_at_its_deadline_though_whoever_ends_it_is_behind_the_store() -> None:
+    [expired] = transition.expired(in_hand(deadline=NOW + 5), now=NOW).events
+    assert expired.at == NOW + 5
+    [expired] = transition.expired(in_hand(deadline=NOW - 5), now=NOW).events
+    assert expired.at == NOW
+
+
 @pytest.mark.parametrize("record", [b'{"id":"nonsense"}', b'{"id":"ab"}', b"nonsense"])
 def test_a_parent_with_a_damaged_record_of_a_child_can_be_ended_and_its_other_children_are_told(record: bytes) -> None:
     records = (record, ChildBegun(id_text(WORKER)).encode())

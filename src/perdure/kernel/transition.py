@@ -218,8 +218,12 @@ def due_now(process: Process, *, now: int) -> Commit:
 
 
 def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Commit:
-    """End a process that is over its deadline as failed; no turn is needed, and nothing is undone."""
+    """End a process that is over its deadline as failed; no turn is needed, and nothing is undone.
+
+    The store has said that it is: who has not heard yet of a jump of its clock dates the end no earlier than that.
+    """
     _allow(process, Status.FAILED, "expire")
+    now = max(now, process.deadline or 0)
     failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", as_far_as_known(process, history))
     event = Event(process.events + 1, 0, EventType.EXPIRED, now, payload=failure.encode())
     return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
