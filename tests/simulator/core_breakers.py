@@ -17,7 +17,9 @@ from tests.simulator.misfortune import result_of
 
 OPEN_SECONDS = 6.0
 LOOKED_SECONDS = 3.5
-"""A worker that nothing has struck may make attempts for so long after another one has opened the breaker."""
+"""A worker that nothing has struck may make attempts for so long after another one has opened the breaker, and until
+it has asked the store and was answered.
+"""
 CLOSED_ATTEMPTS = 25
 """At most so many attempts find the bank away and the breaker closed; without a breaker there are hundreds."""
 BACK_SECONDS = 400.0
@@ -56,7 +58,7 @@ class Bank:
             return
         ago = (now - since) / 1_000_000
         may = state != "open" and not (state == "half-open" and forced)
-        barred = not may and (forced or (until or 0) > now) and ago > LOOKED_SECONDS
+        barred = not may and (forced or (until or 0) > now) and ago > cls._looked()
         cls._require("breaker_bars", not barred, f"an attempt was made {ago:.1f} s after the breaker had opened")
         if state == "half-open":
             cls.probes[opened, until or 0] += 1
@@ -76,7 +78,11 @@ class Bank:
     def _calm(cls) -> bool:
         """Whether nothing has struck the worker of this attempt, nor the clock, for a while: it knows what is so."""
         life = cls.cluster.loop.current()
-        return cls.cluster.wall.steady and life.struck_at < cls.cluster.loop.now - LOOKED_SECONDS
+        return cls.cluster.wall.steady and life.struck_at < cls.cluster.loop.now - cls._looked()
+
+    @classmethod
+    def _looked(cls) -> float:
+        return LOOKED_SECONDS + 2 * max(cls.cluster.swarm.latencies)
 
 
 @step(retry=Retry(attempts=500, first=0.2, cap=2.0), timeout=20, breaker=bank)

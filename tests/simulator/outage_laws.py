@@ -25,7 +25,9 @@ from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.violation import Violation
 
 LOOKED_SECONDS = 2.5
-"""So long after a change every worker that nothing has struck has heard of it."""
+"""So long after a change, and three ways to the store, every worker that nothing has struck has heard of it."""
+WAYS = 3
+"""It asks and is answered, and a claim that it has sent before arrives."""
 MORE = 4
 """A worker may take so many more at first: it also looks when a canary has ended, and with the log of sweeps."""
 
@@ -37,6 +39,7 @@ class OutageLaws:
         self.cluster = cluster
         self.kind = kind
         self.state = OutageState()
+        self._looked = LOOKED_SECONDS + WAYS * max(cluster.swarm.latencies)
         self._rule = OutageRule(**cluster.swarm.options.outages[kind]).breaker
         self._away = away
         self._kept = False
@@ -149,7 +152,7 @@ class OutageLaws:
         """A worker takes one of the kind: it may, as far as it can know. One in quarantine heeds no outage."""
         self._tried += process.kind == self.kind and self.state.held
         time = self.cluster.loop.now
-        known = time - LOOKED_SECONDS
+        known = time - self._looked
         alone = any(node.alone for node in self.cluster.nodes if node.life is life)
         if process.kind != self.kind or alone or not self.cluster.wall.steady or life.struck_at >= known:
             return
