@@ -160,8 +160,10 @@ class OutageLaws:
             self._took_of_a_held_kind(life, known)
             return
         enough = self._failed[self._rule.failures - 1 :][:1]
-        if enough and enough[0] < known and not self._struck():
-            self.broken("outage_begins", f"{len(self._failed)} have failed alike, and {self.kind} goes on")
+        if enough and enough[0] < known:
+            if not self._struck():
+                self.broken("outage_begins", f"{len(self._failed)} have failed alike, and {self.kind} goes on")
+            self._failed = []  # whoever would have told of them may have been struck before
         seconds = time - self._over
         if seconds < DOUBLINGS * limits.OUTAGE_DOUBLED_SECONDS:
             self._let_go[life.number] += 1
