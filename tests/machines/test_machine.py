@@ -183,6 +183,16 @@ async def test_letters_that_were_left_in_the_store_come_in_their_turn(
     assert await ann.call(Account.history) == wanted
 
 
+async def test_calls_from_elsewhere_that_reach_a_waiting_machine_together_are_all_answered(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    client, _ = await opened()
+    ann = await engine.start(Account.opened, "Ann")
+    assert await ann.call(Account.deposit, 1) == 1
+    afar = client.process(ann.id)
+    calls = [afar.call(method, 1) for _ in range(5) for method in (Account.deposit, Account.withdraw)]
+    assert await asyncio.wait_for(asyncio.gather(*calls), LIMIT) == [2, 1] * 5
+
+
 async def test_a_machine_that_is_called_very_much_at_once_has_a_short_history_too(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
