@@ -47,13 +47,13 @@ def test_a_seed_and_its_recorded_choices_give_the_same_history_to_the_byte() -> 
 
 
 @pytest.mark.long
-def test_the_same_seeds_give_the_same_histories_under_two_hash_seeds() -> None:
+def test_the_same_seed_gives_the_same_history_under_two_hash_seeds() -> None:
     """Else the order of a set decides something, as of ids whose hashes are others in each program."""
     code = (
         "import sys; from perdure.testing.simulator import simulate; "
         "from perdure.testing.simulator.campaign import hosted_in, scenario_of; "
-        "[print(name, seed, simulate(one, seed, workflows=hosted_in(one)).digest()) "
-        f"for name in sys.argv[1:] for one in [scenario_of('tests.simulator.' + name)] for seed in {seeds(2, 4)!r}]"
+        "[print(name, simulate(one, 1, workflows=hosted_in(one)).digest()) "
+        "for name in sys.argv[1:] for one in [scenario_of('tests.simulator.' + name)]]"
     )
     names = ["core_pairs:ten_pairs", *(APART if WHOLE else ("core_brought:lists", "core_machines:tills"))]
     told = set()
