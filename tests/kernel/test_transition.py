@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from msgspec import json
 from msgspec.structs import replace
@@ -236,11 +239,18 @@ def test_every_transition_leaves_a_sound_row() -> None:
         assert unsound(commit.after, commit.events, (), NOW) == [], commit
 
 
-def test_a_process_has_expired_no_earlier_than_at_its_deadline_though_whoever_ends_it_is_behind_the_store() -> None:
-    [expired] = transition.expired(in_hand(deadline=NOW + 5), now=NOW).events
-    assert expired.at == NOW + 5
-    [expired] = transition.expired(in_hand(deadline=NOW - 5), now=NOW).events
-    assert expired.at == NOW
+@pytest.mark.parametrize(
+    "ended",
+    [transition.expired, partial(transition.terminated, sender=ANNA, asked=True)],
+    ids=["expired", "terminated"],
+)
+def test_a_process_over_its_deadline_has_ended_no_earlier_though_whoever_ends_it_is_behind_the_store(
+    ended: Callable[..., Commit],
+) -> None:
+    [end] = ended(in_hand(deadline=NOW + 5), now=NOW).events
+    assert end.at == NOW + 5
+    [end] = ended(in_hand(deadline=NOW - 5), now=NOW).events
+    assert end.at == NOW
 
 
 @pytest.mark.parametrize("record", [b'{"id":"nonsense"}', b'{"id":"ab"}', b"nonsense"])

@@ -245,6 +245,7 @@ def terminated(
     asked to cancel, and that its time to do so is over.
     """
     _allow(process, Status.CANCELLED, "terminate")
+    now = max(now, process.deadline or 0) if asked else now  # as in :func:`expired`
     why = f" because: {sender.why}" if sender.why else ""
     after = ", after it was asked to cancel," if asked else ""
     text = f"terminated{after} by {sender.who or 'somebody'}{why}"
