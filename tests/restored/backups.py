@@ -16,6 +16,8 @@ Restore = Callable[[], None]
 """Puts back what was there when the backup was taken."""
 Backup = Callable[[str, Path], Restore]
 """Takes a backup of the database that a URL names, into a folder."""
+AGAIN = 5
+"""How often people give a command that the server has ended."""
 
 
 def file_of(url: str) -> Path:
@@ -44,9 +46,22 @@ def dumped(url: str, folder: Path) -> Path:
 
 
 def dropped_and_restored(url: str, folder: Path) -> Restore:
-    """`pg_restore --clean`: tables, functions and types are dropped and made anew under their users."""
+    """`pg_restore --clean`: tables, functions and types are dropped and made anew under their users.
+
+    It locks one table after the other as its users do, in an order of its own: if the server ends it as one of a
+    deadlock, all of it is undone and people give the command again.
+    """
     dump = dumped(url, folder)
-    return lambda: _run("pg_restore", "--clean", "--if-exists", "--single-transaction", f"--dbname={url}", str(dump))
+    command = ("pg_restore", "--clean", "--if-exists", "--single-transaction", f"--dbname={url}", str(dump))
+
+    def restore() -> None:
+        for _ in range(AGAIN):
+            done = _tried(*command)
+            if "deadlock detected" not in done.stderr:
+                break
+        assert done.returncode == 0, done.stderr
+
+    return restore
 
 
 def database_made_anew(url: str, folder: Path) -> Restore:
@@ -65,6 +80,10 @@ def database_made_anew(url: str, folder: Path) -> Restore:
 
 
 def _run(program: str, *arguments: str) -> None:
-    path = shutil.which(program, path=str(binaries())) or program
-    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    done = _tried(program, *arguments)
     assert done.returncode == 0, done.stderr
+
+
+def _tried(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = shutil.which(program, path=str(binaries())) or program
+    return subprocess.run([path, *arguments], capture_output=True, text=True, check=False, timeout=60)

@@ -28,8 +28,8 @@ from perdure.runtime.turn_commit import rests
 
 log = logger("worker")
 
-BREATH_SECONDS = 0.02
-"""Histories are replayed for this long before the event loop gets its turn."""
+BREATH_SECONDS = 0.05
+"""Replays last this long before the event loop gets its turn: one transaction writes what a claim has begun."""
 SOON_SECONDS = 0.02
 """The delay of a look that most likely finds no work for this worker."""
 DONE = object()
