@@ -13,9 +13,9 @@ WHOLE = os.environ.get("PERDURE_HISTORIES") == "all"
 """Whether these are the long forms."""
 
 
-def seeds(some: int, whole: int) -> range:
-    """The seeds of a test: so many in its short form, so many in the long one."""
-    return range(whole if WHOLE else some)
+def seeds(some: int, whole: int, first: int = 0) -> range:
+    """The seeds of a test: so many in its short form, from one on that soon meets what it must; all in the long one."""
+    return range(whole) if WHOLE else range(first, first + some)
 
 
 def enough(seed: int, some: int) -> bool:
@@ -28,8 +28,8 @@ def play_until(
 ) -> None:
     """Play histories of these seeds, at least ``some``, until the probe was reached more than so many ``times``."""
     reached = 0
-    for seed in among:
+    for played, seed in enumerate(among):
         reached += simulate(scenario, seed, workflows=workflows).check().probes[probe]
-        if enough(seed, some) and reached > times:
+        if enough(played, some) and reached > times:
             break
     assert reached > times

@@ -7,4 +7,4 @@ from tests.simulator.form import play_until, seeds
 
 
 def test_calls_that_are_heard_before_they_are_stored_count_once_or_not_at_all() -> None:
-    play_until("such a call was turned away", 3, lists, [List, teller], seeds(10, 40), some=4)
+    play_until("such a call was turned away", 3, lists, [List, teller], seeds(10, 40, first=7), some=4)
