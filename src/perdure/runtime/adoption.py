@@ -94,7 +94,7 @@ def _let_go(scheduler: Scheduler, instance: Instance, claimed: Claimed) -> bool:
         return True
     if claimed.process.key is not None and release.begun(scheduler, instance):
         return True
-    return revival.goes_round(scheduler, instance, claimed.events)
+    return bool(claimed.events) and revival.goes_round(scheduler, instance, claimed.events)
 
 
 def _replayed(scheduler: Scheduler, instance: Instance, portions: Iterator[None]) -> Iterator[None]:

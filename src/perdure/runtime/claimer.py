@@ -25,6 +25,7 @@ from perdure.runtime.parts import WorkerParts
 from perdure.runtime.release import without_the_dead
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.turn_commit import rests
+from perdure.turns.current import staged
 
 log = logger("worker")
 
@@ -387,12 +388,13 @@ class Claimer:
     async def _adopt(self, claimed: Iterable[Iterator[None]]) -> None:
         """Hold what was claimed: long histories by turns, a portion each, and with a breath for the event loop."""
         left = deque(claimed)
-        breath = self.scheduler.time.monotonic() + BREATH_SECONDS
         while left:
-            one = left.popleft()
-            more = next(one, DONE) is not DONE
-            if more:
-                left.append(one)
-            if more or self.scheduler.time.monotonic() > breath:
+            breath = self.scheduler.time.monotonic() + BREATH_SECONDS
+            with staged():
+                more = False
+                while left and not more and self.scheduler.time.monotonic() <= breath:
+                    one = left.popleft()
+                    if more := next(one, DONE) is not DONE:
+                        left.append(one)
+            if left:
                 await asyncio.sleep(0)  # steps, beats and commits go on meanwhile
-                breath = self.scheduler.time.monotonic() + BREATH_SECONDS

@@ -155,7 +155,7 @@ def too_late(scheduler: Holder, instance: Instance) -> bool:
     """Let go at once of a process that was claimed after its deadline, or too slowly: its code is not run any more."""
     if lapsed(scheduler, instance):
         return True
-    if not passed(instance, scheduler.parts.time.now()):
+    if instance.process.deadline is None or not passed(instance, scheduler.parts.time.now()):
         return False
     if instance.process.inbox > instance.process.seen:  # if handed back, it would be due now: claimed again, for ever
         scheduler.drop(instance)

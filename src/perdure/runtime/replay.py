@@ -40,10 +40,10 @@ class Replay:
     def __init__(self, instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
         self.instance = instance
         self.turns = last_turn(instance.process, events)
-        self.latest = next((event.at for event in reversed(events) if event.turn), 0)
+        self.latest = next((event.at for event in reversed(events) if event.turn), 0) if events else 0
         self.events = unfinished(instance.process, events)
         self.opening = opening_of(events)
-        self.letters = {message.number: message for message in messages}
+        self.letters = {message.number: message for message in messages} if messages else {}
         self.asked: set[Slot] = set()
         self.outgoing: list[OutgoingSignal] = []
         self.unwanted: list[Ask[Any]] = []
