@@ -17,6 +17,7 @@ from perdure.errors import PayloadError, WorkflowMisuse
 from perdure.kernel.message import MessageType
 from perdure.turns import loop as room
 from perdure.turns.bare_loop import OUTSIDE, TURN_CALLS
+from perdure.turns.current import staged
 from perdure.turns.loop import TurnLoop, current_turn, turn_running
 from tests.authoring.life import BIRTH, ID, Life
 
@@ -266,6 +267,18 @@ INNER = TurnLoop(ID, b"seed")
 def test_a_turn_cannot_run_inside_a_turn() -> None:
     assert "a turn cannot run inside a turn" in str(Life(turning_inside_a_turn).seen[0].outcome)
     INNER.evict()
+
+
+def test_in_a_row_of_turns_the_outer_loop_runs_between_them() -> None:
+    async def worker() -> None:
+        outer, task = asyncio.get_running_loop(), asyncio.current_task()
+        with staged():
+            for _ in range(2):
+                assert Life(branching).seen[0].asked
+                assert (asyncio.get_running_loop(), current_turn()) == (outer, None)
+        assert (asyncio.get_running_loop(), asyncio.current_task()) == (outer, task)
+
+    asyncio.run(worker())
 
 
 def test_a_turn_cannot_run_before_it_has_begun() -> None:

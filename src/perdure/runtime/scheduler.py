@@ -119,8 +119,7 @@ class Scheduler:
         if not loop.runs:
             self.eager.open(instance)
             return
-        finishing = loop.finished and instance.commit is not None
-        if finishing or instance.inbox.fetching or instance.trouble is not None:
+        if (loop.finished and instance.commit is not None) or instance.inbox.fetching or instance.trouble is not None:
             return  # what has come in waits for the answer to the commit in flight, or for letters that came before it
         self.telemetry.counters["turns"] += 1
         try:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 turns: dict[int, AskingLoop] = {}
 """The loop whose turn is running, by thread. Hot paths read it directly; empty means that no thread is in a turn."""
-_stages: set[int] = set()
+_stages: dict[int, AbstractEventLoop | None] = {}
+"""The outer loop of each thread that is inside :func:`staged`."""
 
 Before = tuple[AbstractEventLoop | None, "asyncio.Task[Any] | None", Any, bool]
 """What was there when a thread entered a turn: the running loop, its current task, generator hooks, the collector."""
@@ -45,15 +46,15 @@ def turn_running(thread: int) -> bytes | None:
     return None if loop is None else loop.process_id
 
 
-def enter(loop: AskingLoop) -> Before | None:
-    """Make ``loop`` the running loop of this thread; returns what was before, or None inside :func:`staged`."""
+def enter(loop: AskingLoop) -> Before | int:
+    """Make ``loop`` the running loop of this thread; returns what was before, or the thread inside :func:`staged`."""
     thread = get_ident()
     if thread in _stages:
         if thread in turns:
             raise RuntimeError("a turn cannot run inside a turn")
         turns[thread] = loop
         _set_running_loop(loop)  # type: ignore[arg-type]
-        return None
+        return thread
     before = _set_aside()
     turns[thread] = loop
     _set_running_loop(loop)  # type: ignore[arg-type]
@@ -74,27 +75,29 @@ def _set_aside() -> Before:
     return before
 
 
-def leave(before: Before | None) -> None:
-    """Leave the turn; outside of :func:`staged` also put back what was before."""
-    turns.pop(get_ident(), None)
-    if before is not None:
-        _put_back(before)
+def leave(before: Before | int) -> None:
+    """Leave the turn; outside of :func:`staged` put back what was before."""
+    if before.__class__ is int:
+        del turns[before]
+        _set_running_loop(_stages[before])
+    else:
+        turns.pop(get_ident(), None)
+        _put_back(before)  # type: ignore[arg-type]
 
 
 @contextmanager
 def staged() -> Iterator[None]:
-    """Run many turns in a row: the outer loop is set aside once for all of them, and put back at the end.
+    """Run many turns in a row: what is set aside for a turn is so once for all of them, and put back at the end.
 
-    Each change of the running loop is a system call on CPython 3.11. Between two turns the engine's own code may run
-    as long as it does not ask for the running loop.
+    Between two turns the engine's own code may run, and finds the outer loop running. It has no current task then.
     """
     thread = get_ident()
     before = _set_aside()
-    _stages.add(thread)
+    _stages[thread] = before[0]
     try:
         yield
     finally:
-        _stages.discard(thread)
+        del _stages[thread]
         _put_back(before)
 
 

@@ -17,10 +17,10 @@ from perdure.kernel.diagnosis import WAITS_FOR_NOTHING
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.kernel.workflow_retry import UNTIL_NEXT_ATTEMPT
-from perdure.turns import current, eviction, saga
+from perdure.turns import eviction, saga
 from perdure.turns.ask import Ask, fail, resolve
 from perdure.turns.asking import AskingLoop
-from perdure.turns.current import current_turn, turn_running
+from perdure.turns.current import current_turn, enter, leave, turn_running
 from perdure.turns.renewal import NEXT_ATTEMPT
 from perdure.turns.sandbox import overrides
 
@@ -62,11 +62,11 @@ class TurnLoop(AskingLoop):
             raise RuntimeError("a turn cannot run before begin() or after evict()")
         self.now = now
         self.runs += 1
-        before = current.enter(self)
+        before = enter(self)
         try:
             self._turn()
         finally:
-            current.leave(before)
+            leave(before)
 
     def _turn(self) -> None:
         self.drain()
@@ -95,11 +95,11 @@ class TurnLoop(AskingLoop):
             if self.saga is not None:
                 saga.free(self)
             return
-        before = current.enter(self)
+        before = enter(self)
         try:
             eviction.evict(self)
         finally:
-            current.leave(before)
+            leave(before)
 
     # -- replay ------------------------------------------------------------------------------------------------------
 
