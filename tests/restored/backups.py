@@ -17,7 +17,7 @@ Restore = Callable[[], None]
 Backup = Callable[[str, Path], Restore]
 """Takes a backup of the database that a URL names, into a folder."""
 AGAIN = 5
-"""How often people give a command that the server has ended."""
+"""How often people give a command, at most, that the server ends as one of a deadlock."""
 
 
 def file_of(url: str) -> Path:

@@ -18,9 +18,12 @@ def seeds(some: int, whole: int, first: int = 0) -> range:
     return range(whole) if WHOLE else range(first, first + some)
 
 
-def enough(seed: int, some: int) -> bool:
-    """Whether a short form has played so many, and may end when it has met what it must; a long one plays all."""
-    return not WHOLE and seed + 1 >= some
+def enough(before: int, some: int) -> bool:
+    """Whether a short form has played ``some``, with so many ``before`` this one, and may end when it has met all.
+
+    A long form plays all of them.
+    """
+    return not WHOLE and before + 1 >= some
 
 
 def play_until(
