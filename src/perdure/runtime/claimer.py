@@ -29,8 +29,8 @@ from perdure.turns.current import staged
 
 log = logger("worker")
 
-BREATH_SECONDS = 0.05
-"""Replays last this long before the event loop gets its turn: one transaction writes what a claim has begun."""
+BREATH_SECONDS = 0.02
+"""Histories are replayed for this long before the event loop gets its turn: starts beside it wait no longer."""
 SOON_SECONDS = 0.02
 """The delay of a look that most likely finds no work for this worker."""
 DONE = object()
