@@ -45,6 +45,12 @@ WAITING = """
     INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
     SELECT gen_random_uuid(), perdure.now(), 1, 1, 1, 0 FROM generate_series(1, 20000)
 """
+ENDED = """
+    INSERT INTO perdure.worker (id, name, hosts, started_at, beats, locked, ended_at, died)
+    SELECT gen_random_uuid(), 'w', decode(repeat('00', 1900), 'hex'), perdure.now(), 0, true, perdure.now(), true
+    FROM generate_series(1, 2000)
+"""
+WHO_LIVES = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.workers_with_figures(false)"
 REMOVE = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT perdure.remove_ended(ARRAY[$1::uuid], ARRAY[$2::int], 0)"
 
 
@@ -104,6 +110,18 @@ async def test_rule_8_a_removal_finds_what_streams_have_not_had_by_seeks(
     await postgres.outside.execute(UNREAD)
     await postgres.outside.execute(WAITING)
     assert await touched() < few + 100, "it read through what streams have not had of others"
+
+
+async def test_who_lives_is_told_from_few_pages_however_many_workers_have_ended(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    await trial.worker()
+    for _ in range(7):  # plans are made while the table is tiny
+        few, alive = await pages(postgres, WHO_LIVES)
+    await postgres.outside.execute(ENDED)
+    touched, found = await pages(postgres, WHO_LIVES)
+    assert found == alive
+    assert touched < few + 20, "it read through the workers that have ended"
 
 
 @pytest.mark.long

@@ -26,6 +26,10 @@ class TestSealedSqlite(StoreConformance):
             await trial.started(input=bulk(1_000_000 + n))
         assert len((await trial.claim(await trial.worker())).claimed) == 10
 
+    async def test_no_more_are_taken_than_one_answer_holds(self, trial: Trial) -> None:
+        """The same: these rows are small."""
+        assert await self._large_recalled(trial) == 20
+
 
 class TestSealedPostgresPooled(StoreConformance):
     """Compressed and encrypted, behind PgBouncer in transaction mode, among decoys that the login's path finds first.

@@ -16,12 +16,18 @@ from perdure.store.sqlite.file import SqliteFile
 from perdure.store.sqlite.search import _conditions
 
 READ_THROUGH = re.compile(
-    r"SCAN (?:main\.)?(?:process|event|message|stream_record|stream_kept|stream_gone)\b"
-    r"(?! USING (?:COVERING )?INDEX process_(?:due|suspect|asleep)\b)"
+    r"SCAN (?:main\.)?(?:process|event|message|stream_record|stream_kept|stream_gone|worker|key_kept)\b"
+    r"(?! USING (?:COVERING )?INDEX (?:process_(?:due|suspect|asleep)|worker_alive)\b)"
 )
 BUILT = ("search_processes", "search_noticed", "search_newest", "count_processes")
 WHOLE = ("fill_stream", "forget_last_record")
 """What is asked for by a person, once, and reads all that is stored; and the one record of a log without streams."""
+CHOSEN = ("read_workers",)
+"""What reads a table only if it is asked to, and else takes no step through it; see the test of ended workers."""
+ENDED = """
+    INSERT INTO worker (id, name, hosts, started_at, beats, locked, ended_at, died)
+    VALUES (?, 'w', zeroblob(2000), 1, 0, 1, 5, 1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +54,7 @@ def _plan(connection: Connection, sql: str) -> list[str]:
 def test_rule_8_a_named_query_reads_through_no_table(connection: Connection, name: str, rows: int) -> None:
     if name in BUILT:
         pytest.skip("its conditions are built; see below")
-    if name in WHOLE:
+    if name in WHOLE + CHOSEN:
         pytest.skip("it reads all that is stored")
     query = load("sqlite")[name]
     plan = _plan(connection, alone(query)[0] if rows == 1 else repeated(query, rows))
@@ -85,6 +91,38 @@ def test_a_search_uses_the_index_that_is_there_for_it(connection: Connection, se
     sql = load("sqlite")["search_processes"].replace("/* conditions */", where)
     plan = [row[3] for row in connection.raw.execute(f"EXPLAIN QUERY PLAN {sql}", [*given, 10])]
     assert step in plan
+
+
+def test_who_lives_is_told_in_as_many_steps_however_many_workers_have_ended(connection: Connection) -> None:
+    asked = (
+        ("read_workers", {"ended": 0}),
+        ("forget_workers", {"before": 4}),
+        ("tick", {"mark": 1, "machine": 1, "due": 0, "done": 0}),
+        ("count_beat", {"figures": None, "due_at": 1, "id": b"1" * 16}),
+    )
+
+    def steps() -> dict[str, int]:
+        return {name: _steps(connection, load("sqlite")[name], given) for name, given in asked}
+
+    without = steps()
+    connection.raw.executemany(ENDED, [(n.to_bytes(16),) for n in range(500)])
+    more = {name: taken - without[name] for name, taken in steps().items() if taken > without[name] + 20}
+    connection.raw.execute("ROLLBACK")
+    assert more == {}, "it read through the workers that have ended"
+
+
+def _steps(connection: Connection, sql: str, given: dict[str, object]) -> int:
+    """How many instructions of its own machine SQLite runs for a query: rows it reads cost some each."""
+    taken = 0
+
+    def step() -> None:
+        nonlocal taken
+        taken += 1
+
+    connection.raw.set_progress_handler(step, 1)
+    connection.raw.execute(sql, given).fetchall()
+    connection.raw.set_progress_handler(None, 1)
+    return taken
 
 
 def test_many_that_failed_are_read_page_by_page_and_no_page_sorts_all_of_them(connection: Connection) -> None:

@@ -34,7 +34,12 @@ WHERE id = :id AND ended_at IS NULL AND (:beats IS NULL OR beats <= :beats)
 SELECT json_group_array(json_array(
     hex(id), name, hex(hosts), started_at, beats, due_at, locked, ended_at, died, iif(hang IS NULL, NULL, hex(hang)),
     iif(figures IS NULL, NULL, hex(figures))
-)) FROM (SELECT * FROM worker WHERE ended_at IS NULL OR :ended ORDER BY id)
+)) FROM (
+    SELECT * FROM worker WHERE ended_at IS NULL
+    UNION ALL
+    SELECT * FROM worker WHERE ended_at IS NOT NULL AND :ended
+    ORDER BY id
+)
 
 -- name: read_worker
 SELECT json_group_array(json_array(

@@ -40,7 +40,7 @@ $$;
 CREATE OR REPLACE FUNCTION perdure.workers(with_ended boolean) RETURNS TABLE (
     id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
     lock_free boolean, ended_at bigint, died boolean
-) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -53,8 +53,11 @@ BEGIN
     SELECT w.id, w.name, w.hosts, perdure.micros(w.started_at), w.beats, perdure.micros(w.due_at), w.locked,
            w.locked AND NOT EXISTS (SELECT FROM held WHERE held.lock = perdure.worker_lock(w.id)),
            perdure.micros(w.ended_at), w.died
-    FROM perdure.worker w
-    WHERE w.ended_at IS NULL OR with_ended
+    FROM (
+        SELECT a.* FROM perdure.worker a WHERE a.ended_at IS NULL
+        UNION ALL  -- a plan for every answer reads none of these if they are not asked for
+        SELECT e.* FROM perdure.worker e WHERE e.ended_at IS NOT NULL AND with_ended
+    ) AS w
     ORDER BY w.id;
 END
 $$;
@@ -63,11 +66,12 @@ $$;
 CREATE OR REPLACE FUNCTION perdure.incarnations(with_ended boolean) RETURNS TABLE (
     id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
     lock_free boolean, ended_at bigint, died boolean, hang bytea
-) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT seen.*, w.hang FROM perdure.workers(with_ended) AS seen JOIN perdure.worker w ON w.id = seen.id ORDER BY seen.id;
+    SELECT seen.*, (SELECT w.hang FROM perdure.worker w WHERE w.id = seen.id) FROM perdure.workers(with_ended) AS seen
+    ORDER BY seen.id;
 END
 $$;
 
@@ -75,11 +79,11 @@ $$;
 CREATE OR REPLACE FUNCTION perdure.workers_with_figures(with_ended boolean) RETURNS TABLE (
     id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
     lock_free boolean, ended_at bigint, died boolean, hang bytea, figures bytea
-) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT seen.*, w.figures FROM perdure.incarnations(with_ended) AS seen JOIN perdure.worker w ON w.id = seen.id
-    ORDER BY seen.id;
+    SELECT seen.*, (SELECT w.figures FROM perdure.worker w WHERE w.id = seen.id)
+    FROM perdure.incarnations(with_ended) AS seen ORDER BY seen.id;
 END
 $$;
