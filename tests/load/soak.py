@@ -84,13 +84,13 @@ class Soak:
     Each lane has machines too, which leave memory while they wait: it calls the oldest, ends it and begins another.
     """
 
-    def __init__(self, engine: Engine, pool: Pool) -> None:
+    def __init__(self, engine: Engine, pool: Pool, kept: Path) -> None:
         self.engine = engine
         self.pool = pool
+        self._kept = kept
         self.started = 0
         self.finished = 0
         self.kills = 0
-        self.samples: list[dict[str, float]] = []
         self._stopping = False
         self._grown = asyncio.Event()
 
@@ -128,14 +128,20 @@ class Soak:
             await self.pool.ready(options=PACE)
 
     async def sample(self) -> None:
-        """Measure everything again and again."""
+        """Measure everything again and again, into a file: the memory of this program is measured too."""
+        self._kept.write_text("")
         while not self._stopping:
             found = await sizes(self.engine.store.url)
             for name, has in (("client", held(os.getpid())), ("worker", self.pool.members[0].held())):
                 found |= {f"{name} {what}": figure for what, figure in zip(Held._fields, has, strict=True)}
             found["worker objects"] = (await self.pool.members[0].figures())["objects"]
-            self.samples.append(found)
+            with self._kept.open("a") as file:
+                file.write(f"{json.dumps(found)}\n")
             await asyncio.sleep(SAMPLE_SECONDS)
+
+    def samples(self) -> list[dict[str, float]]:
+        """What was measured, the first sample first."""
+        return [json.loads(line) for line in self._kept.read_text().splitlines()]
 
     def stop(self) -> None:
         """Start nothing more; what is under way comes to its end."""
@@ -159,43 +165,38 @@ async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:
     async def few_seconds() -> None:
         await asyncio.sleep(chance.uniform(2.0, 6.0))
 
-    made = await _soaked(url, folder, few_seconds, lambda soak: asyncio.sleep(minutes * 60), WORKERS, AT_ONCE)
-    verdict.note(f"samples in {keep(made.samples, url)}")
+    KEPT.mkdir(exist_ok=True)
+    kept = KEPT / f"soak-{url.partition(':')[0]}.jsonl"
+    made = await _soaked(url, folder, kept, few_seconds, lambda soak: asyncio.sleep(minutes * 60), WORKERS, AT_ONCE)
+    samples = made.samples()
+    verdict.note(f"samples in {kept.relative_to(KEPT.parent)}")
     verdict.note(f"{made.started:,} processes started and all finished, {made.kills} workers killed")
-    third = len(made.samples) // 3
-    before, last = made.samples[third : 2 * third], made.samples[-third:]
+    third = len(samples) // 3
+    before, last = samples[third : 2 * third], samples[-third:]
     for name in ("client", "worker"):
-        was, now = (mean(sample[f"{name} memory"] for sample in samples) for samples in (before, last))
+        was, now = (mean(sample[f"{name} memory"] for sample in part) for part in (before, last))
         verdict.bound(
             f"MiB of the {name}, {was / 2**20:.1f} then", now / 2**20, (was * MEMORY_GROWTH + SLACK_BYTES) / 2**20
         )
-        grown, noise = slope([sample[f"{name} memory"] / 2**20 for sample in made.samples[third:]])
+        grown, noise = slope([sample[f"{name} memory"] / 2**20 for sample in samples[third:]])
         verdict.bound(f"MiB by which the {name} grows in that time, in the mean", grown, max(2 * noise, SLACK_MIB))
         if name == "worker":
-            grown, noise = slope([sample["worker objects"] for sample in made.samples[third:]])
+            grown, noise = slope([sample["worker objects"] for sample in samples[third:]])
             verdict.bound("Python objects by which the worker grows in that time", grown, max(2 * noise, FEW_OBJECTS))
         for what in ("descriptors", "threads"):
-            was, now = (max(sample[f"{name} {what}"] for sample in samples) for samples in (before, last))
+            was, now = (max(sample[f"{name} {what}"] for sample in part) for part in (before, last))
             verdict.bound(f"{what} of the {name}, {was:.0f} then", now, was + FEW_MORE)
     for name in ("wal", "tables"):
-        was, now = (max(sample[name] for sample in samples) for samples in (before, last))
+        was, now = (max(sample[name] for sample in part) for part in (before, last))
         verdict.bound(
             f"MiB of the {name}, {was / 2**20:.1f} then", now / 2**20, (was * SIZE_GROWTH + SLACK_BYTES) / 2**20
         )
     for name in ("processes", "events"):
-        was, now = (max(sample[name] for sample in samples) for samples in (before, last))
+        was, now = (max(sample[name] for sample in part) for part in (before, last))
         verdict.bound(f"rows of {name}, {was:,.0f} then", now, was * SIZE_GROWTH + 100)
     # Those that have ended are kept for a day.
-    verdict.bound("rows of workers", made.samples[-1]["workers"], made.kills + WORKERS + QUARANTINE_WORKERS)
+    verdict.bound("rows of workers", samples[-1]["workers"], made.kills + WORKERS + QUARANTINE_WORKERS)
     return verdict
-
-
-def keep(samples: list[dict[str, float]], url: str) -> Path:
-    """Write the samples to a file, a line each, for whoever asks later what has grown and when."""
-    KEPT.mkdir(exist_ok=True)
-    file = KEPT / f"soak-{url.partition(':')[0]}.jsonl"
-    file.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
-    return file.relative_to(KEPT.parent)
 
 
 def slope(samples: list[float]) -> tuple[float, float]:
@@ -211,19 +212,26 @@ async def kills_under_load(url: str, folder: Path, kills: int) -> str:
         while soak.kills < kills:
             await soak.grown(1)
 
-    soak = await _soaked(url, folder, None, enough, 2, FEW)
+    soak = await _soaked(url, folder, folder / "samples.jsonl", None, enough, 2, FEW)
+    samples = soak.samples()
     assert soak.finished == soak.started
     assert soak.kills >= kills
-    assert soak.samples[0].keys() == soak.samples[-1].keys()
+    assert samples[0].keys() == samples[-1].keys()
     return f"{soak.kills} kills, {soak.finished:,} processes, nothing lost"
 
 
 async def _soaked(
-    url: str, folder: Path, pause: Pause | None, enough: Callable[[Soak], Awaitable[object]], workers: int, at_once: int
+    url: str,
+    folder: Path,
+    kept: Path,
+    pause: Pause | None,
+    enough: Callable[[Soak], Awaitable[object]],
+    workers: int,
+    at_once: int,
 ) -> Soak:
     async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(workers, options=PACE)
-        made = Soak(client, pool)
+        made = Soak(client, pool, kept)
         lanes = [asyncio.create_task(made.lane()) for _ in range(at_once)]
         killer = asyncio.create_task(made.kill(pause or (lambda: made.grown(at_once))))
         sampler = asyncio.create_task(made.sample())

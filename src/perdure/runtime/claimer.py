@@ -30,7 +30,7 @@ from perdure.turns.current import staged
 log = logger("worker")
 
 BREATH_SECONDS = 0.02
-"""Histories are replayed for this long before the event loop gets its turn: starts beside it wait no longer."""
+"""Replays take so long, or at their end half as long again, until what starts beside them has its turn."""
 SOON_SECONDS = 0.02
 """The delay of a look that most likely finds no work for this worker."""
 DONE = object()
@@ -391,9 +391,9 @@ class Claimer:
         while left:
             breath = self.scheduler.time.monotonic() + BREATH_SECONDS
             with staged():
-                more = False
-                while left and not more and self.scheduler.time.monotonic() <= breath:
-                    one = left.popleft()
+                more, done = False, 0
+                while left and not more and (self.scheduler.time.monotonic() <= breath or len(left) * 2 <= done):
+                    one, done = left.popleft(), done + 1
                     if more := next(one, DONE) is not DONE:
                         left.append(one)
             if left:
