@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.clock import SECOND
 from perdure.kernel.commit import Commit, Start, Verdict
 from perdure.kernel.process import Process
+from perdure.kernel.worker import COUNTED, Backlog
+from perdure.store.base import Overdue, Search
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.bringing import bringing
 from perdure.testing.conformance.trial import LEASE, finished, going_on, released
@@ -22,6 +25,8 @@ MOST_READS = 9
 FEWER_READS = 5.2
 """The same, where batches are large: a plan that reads the process table first, and the batch for each row, has 6."""
 
+
+HOUR = 3600 * SECOND
 
 END_OTHERS = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -60,6 +65,65 @@ async def work(trial: Trial, batches: int, size: int) -> None:
         claimed = (await trial.claim(worker, limit=size)).claimed
         assert {(len(one.events), len(one.messages)) for one in claimed} == {(3, 1)}
         await applied(trial, [finished(one.process) for one in claimed])
+
+
+LYING_THERE = (
+    """
+    INSERT INTO perdure.process (id, created_at, changed_at, due_at, status, run, version, token, inbox, seen, events,
+                                 deaths, alone_deaths, priority, reminder, kind, code, key, input)
+    SELECT gen_random_uuid(), t, t, CASE WHEN n % 2 = 0 THEN t + interval '1 hour' END,
+           (CASE WHEN n % 2 = 0 THEN 'running' ELSE 'completed' END)::perdure.status, 1, 0, 0, 0, 0, 0, 0, 0, 4,
+           n % 4 = 0, 'order', '1', n, '1'
+    FROM generate_series(1, 20000) AS s(n), (SELECT perdure.now()) AS k(t)
+    """,
+    """
+    INSERT INTO perdure.message (process, id, at, number, consumed_run, consumed_by, type, name, payload)
+    SELECT id, gen_random_uuid(), created_at, 1, 1, 1, 1, 'approve', '1' FROM perdure.process
+    """,
+    """
+    INSERT INTO perdure.worker (id, name, hosts, started_at, beats, locked, ended_at, died)
+    SELECT gen_random_uuid(), 'w', decode(repeat('00', 1900), 'hex'), t, 0, true, t, true
+    FROM generate_series(1, 5000), (SELECT perdure.now()) AS k(t)
+    """,
+    """
+    INSERT INTO perdure.key_kept (kind, key, process, digest, due_at)
+    SELECT 'order', n, gen_random_uuid(), '', perdure.now() + interval '1 day'
+    FROM generate_series(30000, 40000) AS s(n)
+    """,
+)
+"""Processes that wait for an hour or for ever and others that have ended, letters, ended workers and kept keys."""
+
+FEW_ROWS = 200
+
+
+async def look(trial: Trial, worker: bytes) -> None:
+    """Ask what each worker asks again and again, as nothing is due."""
+    assert len(await trial.store.workers()) == 1
+    assert (await trial.claim(worker)).claimed == ()
+    await trial.beat(worker)
+    for what in Overdue:
+        if what is not Overdue.INBOX:  # only while a worker of the first release lives
+            assert (await trial.store.search(Search(overdue=what, owner=worker))) == []
+    await trial.store.records(Backlog)  # counted up to a bound
+    await trial.store.prune(HOUR, HOUR, 100)
+
+
+async def test_what_workers_ask_again_and_again_reads_few_rows_however_many_lie_there(postgres: PostgresGround) -> None:
+    await begin(postgres)
+    store = postgres.store()
+    await store.open()
+    trial = Trial(postgres, store)
+    worker = await trial.worker()
+    for _ in range(7):  # plans are made while the tables are tiny
+        await look(trial, worker)
+    for statement in LYING_THERE:
+        await postgres.outside.execute(statement)
+    before = await counters(postgres)
+    await look(trial, worker)
+    await store.close()
+    entries, rows, _ = (after - once for after, once in zip(await counters(postgres), before, strict=True))
+    assert rows < FEW_ROWS, "a look scanned a table from end to end"
+    assert entries < COUNTED + FEW_ROWS, "a look read through an index"
 
 
 async def applied(trial: Trial, commits: list[Commit]) -> list[Process]:
