@@ -13,7 +13,7 @@ from perdure.store.base import Overdue, Search, Store
 
 async def unpolled_queues(store: Store) -> set[str]:
     """The names of queues in which steps wait, without a label or with one, that no live worker serves."""
-    now, workers = await store.now(), await store.workers(ended=True)
+    now, workers = await store.now(), await store.workers()
     waiting = {(one.kind, one.code) for one in await store.records(Backlog)} | await _due_for_long(store)
     return {
         kind.removeprefix(QUEUE_MARK)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -332,7 +332,7 @@ async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Seq
     """
     if not any(one.was_owned_by for one in claimed):
         return claimed
-    workers = await _owners(scheduler, {one.was_owned_by for one in claimed})
+    workers = await _owners(scheduler, {one.was_owned_by for one in claimed if one.was_owned_by})
     guilty = {
         one.process.id: worker
         for one in claimed
@@ -352,17 +352,17 @@ async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Seq
     return [one for one in claimed if one.process.id not in guilty]
 
 
-async def _owners(scheduler: Holder, owners: Container[bytes | None]) -> dict[bytes, WorkerRow]:
-    """The workers as they are now, or after the grace if locks of these owners are free that may be taken again."""
+async def _owners(scheduler: Holder, owners: Collection[bytes]) -> dict[bytes, WorkerRow]:
+    """These workers as they are now, or after the grace if their locks are free that may be taken again."""
     store, grace = scheduler.parts.store, scheduler.parts.grace()
     since = store.backend.standing_since
-    workers = {worker.id: worker for worker in await store.workers(ended=True)}
-    doubtful = [one for one in workers.values() if one.id in owners and not one.died and died(one)]
+    workers = {worker.id: worker for worker in await store.workers(ids=owners)}
+    doubtful = [one for one in workers.values() if not one.died and died(one)]
     if not grace or not doubtful:
         return workers
     # If we die here the rows are ours, and our death is seen or their lease lapses as it has before.
     await asyncio.sleep(grace)
-    workers = {worker.id: worker for worker in await store.workers(ended=True)}
+    workers = {worker.id: worker for worker in await store.workers(ids=owners)}
     lost = store.backend.standing_since in (None, math.inf) or store.backend.standing_since != since
     for before in doubtful:
         now = workers.get(before.id)

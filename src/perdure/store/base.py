@@ -11,7 +11,7 @@ give numbers and times, and keep the laws as constraints. The backend of a store
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -152,8 +152,11 @@ class Store(Protocol):
     async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
         """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""
 
-    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
-        """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
+    async def workers(self, *, ended: bool = False, ids: Collection[bytes] | None = None) -> list[WorkerRow]:
+        """The incarnations not ended (or the recently ended ones too), each with a look at its lock, by id.
+
+        With ``ids`` these alone, ended or not: very many may have ended in a day, and each row holds all it hosted.
+        """
 
     async def search(self, search: Search) -> FoundRows:
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from perdure.errors import StoreUnavailable
@@ -92,10 +92,10 @@ class FaultyStore(Store):
         """See Store."""
         return await self._call("retire", self.store.retire, worker, beats, died)
 
-    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
+    async def workers(self, *, ended: bool = False, ids: Collection[bytes] | None = None) -> list[WorkerRow]:
         """See Store."""
         await self.before("workers", None)
-        return await self.store.workers(ended=ended)
+        return await self.store.workers(ended=ended, ids=ids)
 
     async def search(self, search: Search) -> FoundRows:
         """See Store."""

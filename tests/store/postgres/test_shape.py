@@ -29,10 +29,11 @@ async def test_a_view_has_the_fields_of_its_record_in_their_order(
     assert columns == [*before, *record.__struct_fields__]
 
 
-async def test_a_function_answers_the_fields_of_its_record_in_their_order(postgres: PostgresGround) -> None:
-    assert await postgres.outside.fetchval(ANSWERED, "perdure.workers_with_figures") == list(
-        WorkerRow.__struct_fields__
-    )
+@pytest.mark.parametrize("function", ["workers_with_figures", "workers_of"])
+async def test_a_function_answers_the_fields_of_its_record_in_their_order(
+    postgres: PostgresGround, function: str
+) -> None:
+    assert await postgres.outside.fetchval(ANSWERED, f"perdure.{function}") == list(WorkerRow.__struct_fields__)
 
 
 async def test_the_statuses_of_the_schema_are_those_of_the_kernel_with_the_final_ones_last(

@@ -51,8 +51,8 @@ async def examine(store: Store, rows: Sequence[Process], checks: Sequence[Check]
     if not rows:
         return page
     # Whoever owns a row was enlisted before, so that the workers are read later than the rows.
-    owned = any(row.owner is not None for row in rows)
-    workers = frozenset(worker.id for worker in await store.workers(ended=True)) if owned else frozenset()
+    owners = {row.owner for row in rows if row.owner is not None}
+    workers = frozenset(worker.id for worker in await store.workers(ids=owners)) if owners else frozenset()
     now = await store.now()
     for row in rows:
         try:

@@ -41,7 +41,7 @@ async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> i
     """Free a page of orphans; ``held`` counts the suspects that each worker had on the pages before."""
     if not (rows := await context.revivable(pages, "processes of ended workers")):
         return 0
-    ended = {worker.id: worker for worker in await context.store.workers(ended=True)}
+    ended = {worker.id: worker for worker in await context.store.workers(ids={row.owner for row in rows if row.owner})}
     held.update(_suspects(rows, left=pages.left))
     commits, by = [], transition.Rescuer(context.machine.name(), "owner gone")
     for row in rows:

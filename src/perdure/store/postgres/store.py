@@ -10,7 +10,7 @@ beats. With
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec.structs import astuple, replace
@@ -246,9 +246,10 @@ class PostgresStore:
             await self._listening.free(worker)
         return ended
 
-    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
-        """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
-        return [row.worker_of(found) for found in await self._reads.rows("workers", ended)]
+    async def workers(self, *, ended: bool = False, ids: Collection[bytes] | None = None) -> list[WorkerRow]:
+        """See Store."""
+        asked = ("workers", ended) if ids is None else ("workers_of", list(ids))
+        return [row.worker_of(found) for found in await self._reads.rows(*asked)]
 
     async def search(self, search: Search) -> FoundRows:
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""

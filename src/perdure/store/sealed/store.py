@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -268,9 +268,9 @@ class SealedStore(Store):
         """See Store."""
         return await self.store.retire(worker, beats, died)
 
-    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
+    async def workers(self, *, ended: bool = False, ids: Collection[bytes] | None = None) -> list[WorkerRow]:
         """See Store."""
-        return await self.store.workers(ended=ended)
+        return await self.store.workers(ended=ended, ids=ids)
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """See Store."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -297,9 +297,9 @@ class SqliteStore:
             self._locks.remove(worker)
         return ended
 
-    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
-        """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
-        return await self._read(lambda connection: upkeep.looked_at(connection, self._locks, ended))
+    async def workers(self, *, ended: bool = False, ids: Collection[bytes] | None = None) -> list[WorkerRow]:
+        """See Store."""
+        return await self._read(lambda connection: upkeep.looked_at(connection, self._locks, ended, ids))
 
     # -- sweeps and queries ------------------------------------------------------------------------------------
 

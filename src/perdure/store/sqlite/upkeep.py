@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -191,7 +191,7 @@ def enlist(transaction: Transaction, worker: WorkerRow, silence: int, locked: bo
         "enlist_worker", id=worker.id, name=worker.name, hosts=worker.hosts, now=now, due_at=now + silence,
         locked=int(locked),
     )  # fmt: skip
-    [kept] = _workers(connection.one("read_worker", id=worker.id))
+    [kept] = workers(connection, ended=True, ids=[worker.id])
     return kept
 
 
@@ -223,18 +223,23 @@ def retire(transaction: Transaction, worker: bytes, beats: int | None, died: boo
     return transaction.connection.run("retire_worker", id=worker, now=transaction.now, beats=beats, died=int(died)) == 1
 
 
-def workers(connection: Connection, ended: bool) -> list[WorkerRow]:
-    """The incarnations by id, without a look at their locks."""
-    return _workers(connection.one("read_workers", ended=int(ended)))
+def workers(connection: Connection, ended: bool, ids: Collection[bytes] | None = None) -> list[WorkerRow]:
+    """The incarnations by id, or these of them, without a look at their locks."""
+    if ids is None:
+        return _workers(connection.one("read_workers", ended=int(ended)))
+    cells: list[Any] = [bytearray(id) for id in sorted(ids)]
+    return [worker for packed in connection.ask("read_workers_of", 1, cells) for worker in _workers(packed)]
 
 
-def looked_at(connection: Connection, locks: IncarnationLocks, ended: bool) -> list[WorkerRow]:
-    """The incarnations by id, each with a look at its lock."""
+def looked_at(
+    connection: Connection, locks: IncarnationLocks, ended: bool, ids: Collection[bytes] | None
+) -> list[WorkerRow]:
+    """The incarnations by id, or these of them, each with a look at its lock."""
     found: list[WorkerRow] = []
     for _ in range(2):
         found = [
             replace(worker, lock_free=worker.locked and worker.ended_at is None and locks.free(worker.id))
-            for worker in workers(connection, ended)
+            for worker in workers(connection, ended, ids)
         ]
         alive = (worker for worker in found if worker.locked and not worker.ended_at and not worker.lock_free)
         if not any(locks.missing(worker.id) for worker in alive):

@@ -67,6 +67,15 @@ class Beating:
         [known] = await trial.store.workers(ended=True)
         assert known.figures == b'{"held":2}', "what it held last can be read after its end, and nothing later"
 
+    async def test_some_workers_are_told_by_their_ids_whether_they_have_ended_or_not(self, trial: Trial) -> None:
+        alive, ended, other = [await trial.worker(name) for name in ("alive", "ended", "other")]
+        for worker in (ended, other):
+            await trial.store.retire(worker, None, died=True)
+        everyone = {worker.id: worker for worker in await trial.store.workers(ended=True)}
+        assert await trial.store.workers(ids={alive, ended}) == [everyone[alive], everyone[ended]]
+        assert await trial.store.workers(ids=[other, b"0" * 16]) == [everyone[other]]
+        assert await trial.store.workers(ids=()) == []
+
     async def test_the_evidence_of_a_hang_is_kept_though_others_have_ended_the_worker(self, trial: Trial) -> None:
         worker = await trial.worker()
         await trial.store.retire(worker, None, died=False)

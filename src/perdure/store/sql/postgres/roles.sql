@@ -14,7 +14,7 @@ DECLARE
                  "clocks_seen", "circuits_seen", "leaders_seen", "notes_seen", "eventstreams_seen",
                  "keptfindings_seen", "audits_seen", "stream_page",
                  "order_stream", "loads", "backlogs", "queuedepths",
-                 "workers_with_figures"],
+                 "workers_with_figures", "workers_of"],
         "start": ["start_by_client", "enqueue", "enqueue_with_priority", "search_by_id"],
         "signal": ["send_by_client", "answers_seen", "tell", "tell_within", "search_by_id"],
         "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",

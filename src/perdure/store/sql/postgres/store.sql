@@ -121,6 +121,9 @@ SELECT perdure.retire($1, $2, $3) AS ended
 -- name: workers
 SELECT * FROM perdure.workers_with_figures($1)
 
+-- name: workers_of
+SELECT * FROM perdure.workers_of($1)
+
 -- name: keep_hang
 SELECT k.now FROM perdure.keep_hang($1, $2) AS k(now) WHERE k.now IS NOT NULL
 

@@ -41,11 +41,12 @@ SELECT json_group_array(json_array(
     ORDER BY id
 )
 
--- name: read_worker
+-- name: read_workers_of
+WITH given (id) AS (VALUES /* each */ (?) /* end */)
 SELECT json_group_array(json_array(
-    hex(id), name, hex(hosts), started_at, beats, due_at, locked, ended_at, died, iif(hang IS NULL, NULL, hex(hang)),
-    iif(figures IS NULL, NULL, hex(figures))
-)) FROM worker WHERE id = :id
+    hex(worker.id), name, hex(hosts), started_at, beats, due_at, locked, ended_at, died,
+    iif(hang IS NULL, NULL, hex(hang)), iif(figures IS NULL, NULL, hex(figures))
+)) FROM given CROSS JOIN worker ON worker.id = given.id
 
 -- name: forget_workers
 DELETE FROM worker WHERE ended_at <= :before AND NOT EXISTS (SELECT 1 FROM process WHERE process.owner = worker.id)

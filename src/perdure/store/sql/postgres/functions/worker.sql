@@ -35,11 +35,12 @@ CREATE OR REPLACE FUNCTION perdure.worker_lock(uuid) RETURNS bigint LANGUAGE sql
     SELECT ('x' OPERATOR(pg_catalog.||) pg_catalog.right(pg_catalog.replace($1::pg_catalog.text, '-', ''), 16))::bit(64)::bigint
 $$;
 
--- The incarnations, each with a look at its lock. The probe only looks in pg_locks and never takes what it probes
--- (rule 12). An advisory lock on a bigint shows its upper half as classid and its lower half as objid.
-CREATE OR REPLACE FUNCTION perdure.workers(with_ended boolean) RETURNS TABLE (
+-- These incarnations, each with a look at its lock, with what blocks it, and with the figures that it has told last. The
+-- probe only looks in pg_locks and never takes what it probes (rule 12). An advisory lock on a bigint shows its upper half
+-- as classid and its lower half as objid.
+CREATE OR REPLACE FUNCTION perdure.workers_of(wanted uuid[]) RETURNS TABLE (
     id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
-    lock_free boolean, ended_at bigint, died boolean
+    lock_free boolean, ended_at bigint, died boolean, hang bytea, figures bytea
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 BEGIN
@@ -52,30 +53,14 @@ BEGIN
     )
     SELECT w.id, w.name, w.hosts, perdure.micros(w.started_at), w.beats, perdure.micros(w.due_at), w.locked,
            w.locked AND NOT EXISTS (SELECT FROM held WHERE held.lock = perdure.worker_lock(w.id)),
-           perdure.micros(w.ended_at), w.died
-    FROM (
-        SELECT a.* FROM perdure.worker a WHERE a.ended_at IS NULL
-        UNION ALL  -- a plan for every answer reads none of these if they are not asked for
-        SELECT e.* FROM perdure.worker e WHERE e.ended_at IS NOT NULL AND with_ended
-    ) AS w
+           perdure.micros(w.ended_at), w.died, w.hang, w.figures
+    FROM perdure.worker w
+    WHERE w.id = ANY (wanted)
     ORDER BY w.id;
 END
 $$;
 
--- The incarnations with what blocks them, as their watchdogs found it.
-CREATE OR REPLACE FUNCTION perdure.incarnations(with_ended boolean) RETURNS TABLE (
-    id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
-    lock_free boolean, ended_at bigint, died boolean, hang bytea
-) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
-    SELECT seen.*, (SELECT w.hang FROM perdure.worker w WHERE w.id = seen.id) FROM perdure.workers(with_ended) AS seen
-    ORDER BY seen.id;
-END
-$$;
-
--- The incarnations with what blocks them, and the figures that they have told last.
+-- The incarnations that have not ended, or all that are remembered.
 CREATE OR REPLACE FUNCTION perdure.workers_with_figures(with_ended boolean) RETURNS TABLE (
     id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
     lock_free boolean, ended_at bigint, died boolean, hang bytea, figures bytea
@@ -83,7 +68,27 @@ CREATE OR REPLACE FUNCTION perdure.workers_with_figures(with_ended boolean) RETU
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT seen.*, (SELECT w.figures FROM perdure.worker w WHERE w.id = seen.id)
-    FROM perdure.incarnations(with_ended) AS seen ORDER BY seen.id;
+    SELECT * FROM perdure.workers_of(ARRAY(
+        SELECT a.id FROM perdure.worker a WHERE a.ended_at IS NULL
+        UNION ALL  -- a plan for every answer reads none of these if they are not asked for
+        SELECT e.id FROM perdure.worker e WHERE e.ended_at IS NOT NULL AND with_ended
+    ));
 END
+$$;
+
+-- The same for workers of former releases, which know less of them.
+CREATE OR REPLACE FUNCTION perdure.incarnations(with_ended boolean) RETURNS TABLE (
+    id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
+    lock_free boolean, ended_at bigint, died boolean, hang bytea
+) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT id, name, hosts, started_at, beats, due_at, locked, lock_free, ended_at, died, hang
+    FROM perdure.workers_with_figures(with_ended)
+$$;
+
+CREATE OR REPLACE FUNCTION perdure.workers(with_ended boolean) RETURNS TABLE (
+    id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
+    lock_free boolean, ended_at bigint, died boolean
+) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT id, name, hosts, started_at, beats, due_at, locked, lock_free, ended_at, died
+    FROM perdure.workers_with_figures(with_ended)
 $$;
