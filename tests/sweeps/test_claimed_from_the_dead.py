@@ -28,6 +28,7 @@ class Sessions:
     def __init__(self, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
         self.since: float | None = None
         self.looks = 0
+        self.asked: list[object] = []
         self.between: Any = None
         watch.store.before = self._visit
         backend = type(watch.store.backend)
@@ -38,6 +39,7 @@ class Sessions:
         if name != "workers":
             return
         self.looks += 1
+        self.asked.append(argument)
         if self.looks == 2 and self.between is not None:
             await self.between()
 
@@ -71,6 +73,7 @@ async def test_rule_12_in_the_grace_a_process_is_not_blamed_for_an_owner_that_co
 
     sessions.between = comes_back
     assert await went_on(context, claimed)
+    assert sessions.asked == [{owner.id}, {owner.id}], "of all that have ended in a day only the owner is read"
     assert (await watch.sound(claimed[0].process)).deaths == 0
 
 

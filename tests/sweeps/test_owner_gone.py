@@ -34,6 +34,21 @@ async def test_rows_of_an_ended_worker_are_free_and_due_at_once(watch: Watch) ->
     assert await owner_gone.sweep(context) == 0
 
 
+async def test_of_all_workers_that_have_ended_only_the_owner_is_read(watch: Watch) -> None:
+    context, asked = await watch.context(), []
+
+    async def note(name: str, argument: object) -> None:
+        if name == "workers":
+            asked.append(argument)
+
+    dead = await watch.trial.worker("dead")
+    await watch.trial.owned(dead)
+    await watch.store.retire(dead, None, True)
+    watch.store.before = note
+    assert await owner_gone.sweep(context) == 1
+    assert asked == [{dead}]
+
+
 async def test_rule_13_an_evidenced_death_counts_and_is_recorded_with_the_worker(watch: Watch) -> None:
     context = await watch.context()
     dead = await watch.trial.worker("dead")

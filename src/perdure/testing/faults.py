@@ -94,7 +94,7 @@ class FaultyStore(Store):
 
     async def workers(self, *, ended: bool = False, ids: Collection[bytes] | None = None) -> list[WorkerRow]:
         """See Store."""
-        await self.before("workers", None)
+        await self.before("workers", ids)
         return await self.store.workers(ended=ended, ids=ids)
 
     async def search(self, search: Search) -> FoundRows:
