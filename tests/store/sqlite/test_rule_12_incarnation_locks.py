@@ -104,8 +104,8 @@ async def test_rule_13_a_death_that_another_has_seen_while_we_look_is_no_life(
     await other.close()
     loop, read = asyncio.get_running_loop(), upkeep.workers
 
-    def ended_meanwhile(connection: Connection, ended: bool) -> list[WorkerRow]:
-        rows = read(connection, ended)
+    def ended_meanwhile(connection: Connection, ended: bool, ids: None) -> list[WorkerRow]:
+        rows = read(connection, ended, ids)
         asyncio.run_coroutine_threadsafe(store.retire(worker.id, None, True), loop).result(10)
         return rows
 
