@@ -16,6 +16,13 @@ from tests.kept_sessions import KeptSessions
 from tests.store import damage as values
 
 FULL = "SELECT (SELECT count(*) FROM perdure.process) + (SELECT count(*) FROM perdure.event)"
+ENDED_WORKERS = """
+    INSERT INTO perdure.worker (id, name, hosts, started_at, beats, locked, ended_at, died)
+    SELECT gen_random_uuid(), 'w', decode(repeat('00', 1900), 'hex'), t, 0, true, t, true
+    FROM generate_series(1, $1), (SELECT perdure.now()) AS k(t)
+"""
+"""So many workers that have ended, each with all that it hosted."""
+
 TRUNCATE = (
     "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept, perdure.queue, "
     "perdure.circuit, perdure.leader, perdure.note, perdure.finding, perdure.audit"

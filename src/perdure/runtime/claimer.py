@@ -30,7 +30,7 @@ from perdure.turns.current import staged
 log = logger("worker")
 
 BREATH_SECONDS = 0.02
-"""Replays take so long, or at their end half as long again, until what starts beside them has its turn."""
+"""Replays go on for this long before the event loop has its turn, or half as long again where that ends them."""
 SOON_SECONDS = 0.02
 """The delay of a look that most likely finds no work for this worker."""
 DONE = object()

@@ -11,7 +11,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.stream import EventStream
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import finished, going_on
-from tests.store.ground_postgres import PostgresGround
+from tests.store.ground_postgres import ENDED_WORKERS, PostgresGround
 
 EVENTS = """
     INSERT INTO perdure.event (process, at, run, number, turn, token, version, type, place, name, payload)
@@ -44,11 +44,6 @@ UNREAD = """
 WAITING = """
     INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
     SELECT gen_random_uuid(), perdure.now(), 1, 1, 1, 0 FROM generate_series(1, 20000)
-"""
-ENDED = """
-    INSERT INTO perdure.worker (id, name, hosts, started_at, beats, locked, ended_at, died)
-    SELECT gen_random_uuid(), 'w', decode(repeat('00', 1900), 'hex'), perdure.now(), 0, true, perdure.now(), true
-    FROM generate_series(1, 2000)
 """
 WHO_LIVES = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.workers_with_figures(false)"
 REMOVE = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT perdure.remove_ended(ARRAY[$1::uuid], ARRAY[$2::int], 0)"
@@ -118,7 +113,7 @@ async def test_who_lives_is_told_from_few_pages_however_many_workers_have_ended(
     await trial.worker()
     for _ in range(7):  # plans are made while the table is tiny
         few, alive = await pages(postgres, WHO_LIVES)
-    await postgres.outside.execute(ENDED)
+    await postgres.outside.execute(ENDED_WORKERS, 2_000)
     touched, found = await pages(postgres, WHO_LIVES)
     assert found == alive
     assert touched < few + 20, "it read through the workers that have ended"

@@ -335,7 +335,7 @@ def undo(connection: Connection) -> None:
 class BatchPace:
     """How many records fit into one transaction of at most 50 ms on this machine, learned from what they took.
 
-    While small writers of other OS processes wait it is 8 ms: what they wait for is mostly the one before them.
+    While small writers of other OS processes wait it is 8 ms: each of them waits for one such transaction.
 
     Part of the time does not depend on the number of records: so batches never become very small.
     """
