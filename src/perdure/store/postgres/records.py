@@ -227,7 +227,8 @@ def send_columns(messages: Sequence[Message]) -> tuple[Any, ...]:
 def search_columns(search: Search) -> tuple[Any, ...]:
     """The arguments that the queries ``search`` and ``count`` share; an empty tuple if no row can match."""
     texts = [search.kind, search.key, search.key_prefix, *(text for pair in search.attributes for text in pair)]
-    if any(text and not storable(text) for text in texts):
+    nobody = search.ids is not None and not search.ids  # the planner would choose any index for an empty list
+    if nobody or any(text and not storable(text) for text in texts):
         return ()
     return (
         None if search.ids is None else list(search.ids),

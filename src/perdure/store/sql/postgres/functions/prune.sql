@@ -76,14 +76,17 @@ BEGIN
         END IF;
         old := old || one.id;
     END LOOP;
-    INSERT INTO perdure.key_kept (kind, key, process, due_at, digest)
-    SELECT p.kind, p.key, p.id, t + keys * interval '1 microsecond', sha256(p.input)
-    FROM perdure.process p WHERE p.id = ANY (old) AND p.key IS NOT NULL
-    ON CONFLICT (kind, key) DO UPDATE
-        SET process = excluded.process, due_at = excluded.due_at, digest = excluded.digest;
-    DELETE FROM perdure.message m WHERE m.process = ANY (old);
-    DELETE FROM perdure.event e WHERE e.process = ANY (old);
-    DELETE FROM perdure.process p WHERE p.id = ANY (old);
+    -- Of none the planner may choose any index, since an empty list implies the condition of each: it read all of one.
+    IF cardinality(old) > 0 THEN
+        INSERT INTO perdure.key_kept (kind, key, process, due_at, digest)
+        SELECT p.kind, p.key, p.id, t + keys * interval '1 microsecond', sha256(p.input)
+        FROM perdure.process p WHERE p.id = ANY (old) AND p.key IS NOT NULL
+        ON CONFLICT (kind, key) DO UPDATE
+            SET process = excluded.process, due_at = excluded.due_at, digest = excluded.digest;
+        DELETE FROM perdure.message m WHERE m.process = ANY (old);
+        DELETE FROM perdure.event e WHERE e.process = ANY (old);
+        DELETE FROM perdure.process p WHERE p.id = ANY (old);
+    END IF;
     processes := cardinality(old);
     -- MATERIALIZED: a nested loop would run the limit again for every key and remove more than asked for (rule 8).
     WITH over AS MATERIALIZED (
