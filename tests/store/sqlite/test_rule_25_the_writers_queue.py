@@ -71,6 +71,20 @@ def test_rule_25_a_transaction_that_took_too_long_makes_the_next_ones_smaller() 
     assert pace.records == 1000
 
 
+def test_while_small_writers_wait_a_transaction_that_took_too_long_halves_the_next_ones_whatever_limits_it() -> None:
+    pace = BatchPace()
+    pace.took(0.010, 200, commit=0.001)
+    assert pace.records == limits.BATCH_RECORDS
+    sizes = []
+    for _ in range(4):
+        pace.took(0.010, min(200, pace.records), commit=0.001, crowded=True)
+        sizes.append(pace.records)
+    assert sizes == [100, 50, 30, 30]
+    pace = BatchPace()
+    pace.took(0.010, 200, commit=0.009, crowded=True)
+    assert pace.records == limits.BATCH_RECORDS, "of fewer records the disk would take as long"
+
+
 def test_a_small_batch_says_nothing_about_large_ones() -> None:
     pace = BatchPace()
     pace.took(0.2, 3)

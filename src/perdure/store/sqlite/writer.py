@@ -154,6 +154,7 @@ class Writer:
         cut may undo a batch that is not ``synced``.
         """
         answers: list[T] = []
+        large = large or len(records) > SMALL_RECORDS  # so are all its portions: a small writer goes before each
         while len(answers) < len(records):
             part = records[len(answers) : len(answers) + self.pace.records]
             hope = None if at_once is None else partial(_onto, at_once, part)
@@ -252,6 +253,7 @@ class Writer:
                 return answer
             if transaction.left_due and not piece.due:
                 connection.run("leave_due_hint")
+            written = self._machine.monotonic()
             # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
             connection.raw.commit()
         except BaseException:
@@ -263,7 +265,8 @@ class Writer:
         self.line.ticks = transaction.ticks
         if piece.due or piece.done or transaction.left_due or transaction.published:
             self._announce(piece, transaction, answer)
-        self.pace.took(self._machine.monotonic() - begun, piece.records, crowded=self.turnstile.crowded)
+        over = self._machine.monotonic()
+        self.pace.took(over - begun, piece.records, commit=over - written, crowded=self.turnstile.crowded)
         return answer
 
     def _announce(self, piece: _Piece, transaction: Transaction, answer: Any) -> None:
@@ -335,24 +338,23 @@ def undo(connection: Connection) -> None:
 class BatchPace:
     """How many records fit into one transaction of at most 50 ms on this machine, learned from what they took.
 
-    While small writers of other OS processes wait it is 8 ms: each of them waits for one such transaction.
-
-    Part of the time does not depend on the number of records: so batches never become very small.
+    While small writers of other OS processes wait it is 3 ms without the commit: each of them waits for one such
+    transaction. Part of the time does not depend on the number of records: so batches never become very small.
     """
 
     LONG_SECONDS = 0.05
     SHORT_SECONDS = 0.035
     FEWEST = 250
-    CROWDED_SECONDS = 0.008
+    CROWDED_SECONDS = 0.003
     CROWDED_FEWEST = 30
 
     def __init__(self) -> None:
         self.records = limits.BATCH_RECORDS
 
-    def took(self, seconds: float, records: int, *, crowded: bool = False) -> None:
-        """Take note of one transaction."""
-        if crowded and seconds > self.CROWDED_SECONDS and records * 2 >= self.records:
-            self.records = max(self.records // 2, self.CROWDED_FEWEST)
+    def took(self, seconds: float, records: int, *, commit: float = 0.0, crowded: bool = False) -> None:
+        """Take note of one transaction; ``commit`` seconds of its time were those of the disk, however few it wrote."""
+        if crowded and seconds - commit > self.CROWDED_SECONDS and records > self.CROWDED_FEWEST:
+            self.records = max(min(records, self.records) // 2, self.CROWDED_FEWEST)
         elif crowded or records * 2 < self.records:
             return
         elif seconds > self.LONG_SECONDS:
