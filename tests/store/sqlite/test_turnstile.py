@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.process import Process
 from perdure.kernel.worker import WorkerRow
 from perdure.store.sqlite.write_lock import DEAF_SECONDS, IN_VAIN, LONGEST_SECONDS, Turnstile
-from perdure.store.sqlite.writer import CROWDED_CLAIM_ROWS
+from perdure.store.sqlite.writer import CROWDED_CLAIM_ROWS, Transaction
 from perdure.store.url import store_for
 from perdure.testing.clock import MovableMachine
 
@@ -169,5 +170,25 @@ async def test_a_portion_of_a_large_batch_lets_small_writers_by_however_few_it_w
         assert not store._writer.turnstile.crowded, "a small writer waits for nobody"  # type: ignore[attr-defined]
         await store.start([Start(Process(bytes([number]) * 16, "order", None, b"[]")) for number in range(10, 40)])
         assert store._writer.turnstile.crowded  # type: ignore[attr-defined]
+    finally:
+        await store.close()
+
+
+@pytest.mark.timeout(30)
+async def test_a_small_writer_that_came_during_a_large_transaction_is_remembered(tmp_path: Path) -> None:
+    store = store_for(f"sqlite:///{tmp_path}/perdure.db", Computer())
+    await store.open()
+    await store.enlist(WorkerRow(b"w" * 16, "here"), 15 * SECOND)
+    gate, writer = Gate(tmp_path / "perdure.db-workers"), store._writer  # type: ignore[attr-defined]
+    try:
+        for many, remembered in (1, False), (100, True):
+
+            def body(_: Transaction, records: Sequence[int]) -> list[int]:
+                gate.small.enter()
+                return [*records]
+
+            await writer.write_all(range(many), body)
+            gate.small.leave()
+            assert writer.turnstile.crowded is remembered
     finally:
         await store.close()

@@ -73,6 +73,11 @@ class Turnstile:
             self._vain, self._crowded_until = 0, 0.0
             self._deaf_until = self._machine.monotonic() + DEAF_SECONDS
 
+    def look(self) -> None:
+        """Remember the small writers that came during a large transaction: they may be through before the next one."""
+        if not self._empty():
+            self._crowded_until = self._machine.monotonic() + CROWDED_SECONDS
+
     def close(self) -> None:
         """Let go of the file: a small writer that waited here counts no more."""
         file, self._file = self._file, None

@@ -253,6 +253,8 @@ class Writer:
                 return answer
             if transaction.left_due and not piece.due:
                 connection.run("leave_due_hint")
+            if not piece.small:
+                self.turnstile.look()
             written = self._machine.monotonic()
             # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
             connection.raw.commit()
