@@ -82,7 +82,10 @@ class Hearing:
                 continue  # a command, or an end; or what was begun before the last claim
             if answer.verdict is Verdict.REFUSED:
                 self.refused.add(place)
-            elif answer.inbox > max(commit.after.seen, self.heard.get(place, 0)):
+                continue
+            if answer.verdict is Verdict.APPLIED:
+                self._hears(life, commit.after.id, commit.after.seen)  # a letter that it brought among them
+            if answer.inbox > max(commit.after.seen, self.heard.get(place, 0)):
                 self.unheard[place] = answer.inbox
 
     def saw(self, effect: Effect) -> None:

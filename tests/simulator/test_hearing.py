@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import ClassVar
 
-from perdure import Engine, step, workflow
+from perdure import Engine, machine, step, workflow
 from perdure.authoring.attempt import attempt
 from perdure.testing.simulator import Cluster, Swarm, simulate
 from perdure.testing.simulator.store import SimStore
@@ -49,6 +50,46 @@ def test_rule_18_what_a_worker_has_sent_to_a_process_of_its_own_counts_as_read()
         assert await cluster.workers[0].call(told_while_it_works) == "done"
 
     simulate(scenario, workflows=[twenty], swarm=Swarm(nodes=1)).check()
+
+
+class Till(machine.Machine):
+    """It works on a call for a while."""
+
+    @machine.init
+    def opened(self) -> None:
+        """It is empty."""
+
+    @machine.call
+    async def counted(self) -> str:
+        """Twenty steps."""
+        for number in range(20):
+            await noted(number)
+        return "done"
+
+    @machine.signal
+    def note(self, number: int) -> None:
+        """Nothing comes of it."""
+
+
+async def told_while_it_answers(engine: Engine) -> str:
+    """Send a machine that rests a call, which its commit brings, and letters while it works on that."""
+    till = await engine.start(Till.opened)
+    await asyncio.sleep(1)
+    call = asyncio.create_task(till.call(Till.counted))
+    for number in range(20):
+        await asyncio.sleep(0.01)
+        await till.signal(Till.note, number)
+    answer = await call
+    await till.terminate(why="all is told")
+    return answer
+
+
+def test_rule_18_a_letter_that_a_commit_has_brought_counts_as_read() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        Court.saw = Hearing(cluster).saw
+        assert await cluster.workers[0].call(told_while_it_answers) == "done"
+
+    simulate(scenario, workflows=[Till], swarm=Swarm(nodes=1)).check()
 
 
 def test_the_laws_are_told_every_answer_of_a_store() -> None:
