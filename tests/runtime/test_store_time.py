@@ -63,3 +63,12 @@ def test_an_answer_from_before_another_one_does_not_set_it_back(time: StoreTime,
 def test_what_was_answered_is_never_taken_back(time: StoreTime, clock: Clock) -> None:
     time.heard(1_004 * SECOND, clock.seconds)
     assert time.last == 1_004 * SECOND
+
+
+def test_what_the_store_has_surely_reached_is_what_it_has_last_said(time: StoreTime, clock: Clock) -> None:
+    clock.seconds += 5
+    assert (time.now(), time.confirmed) == (1_005 * SECOND, 1_000 * SECOND)
+    time.heard(1_003 * SECOND, clock.seconds - 3)
+    assert (time.now(), time.confirmed) == (1_005 * SECOND, 1_003 * SECOND)
+    time.forget()
+    assert time.confirmed == 0

@@ -255,6 +255,13 @@ class Committer:
             self._hear(records, answers, sent)
             return answers
 
+    async def reached(self, instant: int) -> None:
+        """Wait until the store's time has surely come to this instant: a worker's estimate of it may be ahead."""
+        while self.time.confirmed < instant:
+            sent = self.machine.monotonic()
+            self.time.heard(await self.store.now(), sent)
+            await asyncio.sleep(min(max(0, instant - self.time.confirmed) / SECOND, limits.POLL_SECONDS))
+
     def _as_of(self, sent: float, answered: OnAnswer, answer: Any) -> None:
         """Pass on the answer as that of an earlier sending, which may be the one applied: its lease runs from then."""
         last, self.sent = self.sent, min(self.sent, sent)

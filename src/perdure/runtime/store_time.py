@@ -14,13 +14,14 @@ class StoreTime:
     """An estimate of the store's clock that never runs ahead of it, and goes backward only if that clock was put back.
 
     ``last`` is the time that was last heard or asked for: while an answer is being taken, it is that of the answer.
+    ``confirmed`` is the time in the last answer, which the store has surely reached.
     """
 
     def __init__(self, machine: Computer) -> None:
         self._machine = machine
         self._offset: float | None = None
         self._arrived = 0.0
-        self.last = 0
+        self.last = self.confirmed = 0
 
     @property
     def worker(self) -> str:
@@ -30,7 +31,7 @@ class StoreTime:
     def forget(self) -> None:
         """Forget the store's time until the store answers again."""
         self._offset = None
-        self.last = 0
+        self.last = self.confirmed = 0
 
     def heard(self, now: int, sent: float) -> None:
         """Take the store's time from an answer that has just arrived, to a request sent at the monotonic time ``sent``.
@@ -38,6 +39,7 @@ class StoreTime:
         The store read its clock between the two: an estimate that has fallen behind or run ahead is corrected. It is
         far ahead if the clock of the store's machine was put back: the store's time goes on from what it last gave out.
         """
+        self.confirmed = now
         monotonic = self._machine.monotonic()
         at_least = now - monotonic * SECOND
         if self._offset is None:

@@ -118,6 +118,9 @@ class StartDoor(Protocol):
     def start(self, start: Start, answered: OnAnswer) -> None:
         """Store a new process, or learn who has its key; ``answered`` gets the answer."""
 
+    async def reached(self, instant: int) -> None:
+        """Wait until the store's time has surely come to this instant."""
+
 
 class StartingEngine(Protocol):
     """The engine whose worker runs the step, as far as it is needed here."""
@@ -155,7 +158,9 @@ _OUTCOME = {Status.FAILED: True, Status.COMPLETED: False}
 @step(name="perdure/round", retry=_UNTIL_IT_SUCCEEDS)
 async def go_round(round: Round) -> RoundReport:
     """Start what has come. It does the same whenever it runs: what the round says is all that it depends on."""
-    return await _Going(round, attempt().engine).go()
+    engine: StartingEngine = attempt().engine
+    await engine.doors.reached(round.now)  # a start carries no time before which the store refuses it, as a timer does
+    return await _Going(round, engine).go()
 
 
 class _Going:
