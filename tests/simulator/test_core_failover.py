@@ -10,7 +10,6 @@ import pytest
 
 from perdure.errors import StoreRegressed
 from perdure.kernel.process import Process, Status
-from perdure.runtime.options import WorkerOptions
 from perdure.store.failover import Lineage
 from perdure.testing.simulator import Cluster, History, Swarm, simulate
 from tests.simulator.core_failover import failing_over, payment
@@ -52,24 +51,6 @@ def test_a_hold_that_the_next_fail_over_loses_is_made_again() -> None:
         assert await handle.result() == 3
 
     simulate(scenario, workflows=[payment], swarm=Swarm(lag=2)).check()
-
-
-def test_what_is_set_back_is_held_as_soon_as_it_is_found_however_soon_its_lease_lapses() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        handle = await cluster.client.start(payment, 0)
-        await until(cluster, lambda row: row.version == 1)
-        for _ in range(2):  # the second time no round of the sweep is near: it has just made one
-            cluster.fail_over(2)
-            since = cluster.loop.now
-            await until(cluster, lambda row: row.status is Status.HELD)
-            assert cluster.loop.now - since < 0.5
-        with pytest.raises(StoreRegressed):
-            await cluster.client.row(handle.id_bytes)
-        await cluster.client.process(handle.id_bytes).resume(who="Ann", why="she has looked")
-        assert await handle.result() == 3
-
-    options = WorkerOptions(lease_seconds=5.0, beat_seconds=0.2)
-    simulate(scenario, workflows=[payment], swarm=Swarm(lag=2, options=options)).check()
 
 
 async def until(cluster: Cluster, holds: Callable[[Process], bool]) -> None:

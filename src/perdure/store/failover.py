@@ -95,7 +95,6 @@ class Lineage:
 
     def __init__(self, machine: Computer, queries: Mapping[str, str]) -> None:
         self.set_back: dict[bytes, str] = {}
-        self._found: Callable[[], object] = lambda: None
         self._machine = machine
         self._queries = queries
         self._marks: list[Noted] = []
@@ -208,12 +207,6 @@ class Lineage:
         await self._compare(connection)
         if not self.set_back:
             self._calm.set()
-        else:
-            self._found()
-
-    def when_found(self, call: Callable[[], object]) -> None:
-        """Call this whenever processes were found that were set back: they are to be held before their leases lapse."""
-        self._found = call
 
     def joined(self, since: int) -> None:
         """At an opening, ``since`` microseconds after a store found the database set back: claims wait for the others.
