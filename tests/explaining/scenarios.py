@@ -11,6 +11,7 @@ from perdure.clock import SECOND
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, Hang, Offer, WorkerRow
 from perdure.store.base import Store
+from perdure.store.failover import Regression
 from perdure.store.sealed.codec import AesGcm
 from perdure.testing.clock import MovableMachine
 from perdure.testing.faults import FaultyStore
@@ -346,6 +347,7 @@ async def set_back(place: Place) -> Told:
     engine, store = await place.worker()
     handle = await engine.start(asking)
     row = await at_rest(engine, handle.id, "signal answer")
-    store.backend.failover().set_back[row.id] = "it was set back, with the database, from version 3 to version 1"
+    text = "it was set back, with the database, from version 3 to version 1"
+    store.backend.failover().set_back[row.id] = Regression(text, row.token)
     await until_row(engine, handle.id, lambda row: row.status is Status.HELD)
     return engine, handle.id

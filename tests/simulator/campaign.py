@@ -60,6 +60,8 @@ APART = (
 """Scenarios in which something happens that must not happen to every history."""
 SHARE = 100
 """For so many histories of the scene there is one of each of these."""
+OFTEN = {"core_failover:failing_over": 5}
+"""Of these so many times as many: they are short, and what they look for is rare."""
 LONG = 5_000
 """Histories from which on every probe must have been reached."""
 
@@ -100,7 +102,8 @@ def main(words: Sequence[str]) -> int:
     for one in tally.failed[:10]:
         print(f"repeat it: make sim SEED={one.seed}")
     apart = APART if tally.histories == count else ()  # somebody has interrupted it
-    failed = sum([_apart(name, range(first, first + -(-count // SHARE)), cores) for name in apart])
+    share = -(-count // SHARE)
+    failed = sum([_apart(name, range(first, first + share * OFTEN.get(name, 1)), cores) for name in apart])
     return int(bool(tally.failed or failed) or (tally.histories >= LONG and bool(left)))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from perdure.errors import StoreRegressed
 from perdure.kernel.process import Process, Status
+from perdure.runtime.options import WorkerOptions
 from perdure.store.failover import Lineage
 from perdure.testing.simulator import Cluster, History, Swarm, simulate
 from tests.simulator.core_failover import failing_over, payment
@@ -53,8 +54,58 @@ def test_a_hold_that_the_next_fail_over_loses_is_made_again() -> None:
     simulate(scenario, workflows=[payment], swarm=Swarm(lag=2)).check()
 
 
+def test_what_is_set_back_is_held_as_soon_as_it_is_found_however_soon_its_lease_lapses() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        handle = await cluster.client.start(payment, 0)
+        await until(cluster, lambda row: row.version == 1)
+        for _ in range(2):  # the second time no round of the sweep is near: it has just made one
+            cluster.fail_over(2)
+            since = cluster.loop.now
+            await until(cluster, lambda row: row.status is Status.HELD)
+            assert cluster.loop.now - since < 0.5
+        with pytest.raises(StoreRegressed):
+            await cluster.client.row(handle.id_bytes)
+        await cluster.client.process(handle.id_bytes).resume(who="Ann", why="she has looked")
+        assert await handle.result() == 3
+
+    options = WorkerOptions(lease_seconds=5.0, beat_seconds=0.2)
+    simulate(scenario, workflows=[payment], swarm=Swarm(lag=2, options=options)).check()
+
+
+def test_a_hold_draws_a_token_that_nothing_has_which_was_on_its_way_when_claims_were_lost() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.client.start(payment, 0)
+        await until(cluster, lambda row: row.version == 1)
+        [had] = cluster.rows()
+        [loss] = cluster.fail_over(3)
+        [row] = cluster.rows()
+        assert loss.process.token == had.token > row.token
+        await until(cluster, lambda row: row.status is Status.HELD)
+        [row] = cluster.rows()
+        assert row.token > had.token + 1  # another worker may have claimed it after this one
+
+    simulate(scenario, workflows=[payment], swarm=Swarm(lag=3)).check()
+
+
+def test_a_process_whose_hold_is_lost_while_others_are_still_being_held_is_held_again() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        for number in range(2):
+            await cluster.client.start(payment, number)
+        while [row.version for row in cluster.rows()] != [1, 1]:
+            await asyncio.sleep(0.001)
+        assert len(cluster.fail_over(2)) == 2
+        await until(cluster, lambda row: row.status is Status.HELD)
+        assert [row.status for row in cluster.rows()] == [Status.HELD, Status.RUNNING]
+        cluster.fail_over(1)
+        assert [row.status for row in cluster.rows()] == [Status.RUNNING] * 2
+        while {row.status for row in cluster.rows()} != {Status.HELD}:
+            await asyncio.sleep(0.001)
+
+    simulate(scenario, workflows=[payment], swarm=Swarm(lag=2, latencies=(0.01,))).check()
+
+
 async def until(cluster: Cluster, holds: Callable[[Process], bool]) -> None:
-    """Wait until it holds of the only process, and not a moment longer."""
+    """Wait until it holds of the first process, and not a moment longer."""
     while not holds(cluster.rows()[0]):
         await asyncio.sleep(0.001)
 

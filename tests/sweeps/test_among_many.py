@@ -32,7 +32,7 @@ from perdure.runtime.sweeps import (
     worker_silent,
 )
 from perdure.runtime.sweeps.context import SweepContext
-from perdure.store.failover import Lineage
+from perdure.store.failover import Lineage, Regression
 from perdure.testing.conformance.trial import LEASE, SILENCE, finished, going_on, released, resting
 from tests.sweeps.test_record_unsound import RATE, due
 from tests.sweeps.test_worker_dead import victim
@@ -219,7 +219,8 @@ async def plant_process_set_back(watch: Watch, context: SweepContext) -> Planted
     rows = await in_hand(watch, await watch.trial.worker("before"), HEALTHY)
     await done(watch, [finished(row) for row in rows])
     [row] = await started(watch, 1)
-    lineage.set_back = dict.fromkeys([*(one.id for one in rows), row.id], "a fail-over has set it back")
+    found = Regression("a fail-over has set it back", row.token)
+    lineage.set_back = dict.fromkeys([*(one.id for one in rows), row.id], found)
     return partial(process_set_back.sweep, context), until(watch, row, freed=lambda now: now.status is Status.HELD)
 
 

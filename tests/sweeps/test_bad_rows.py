@@ -35,7 +35,7 @@ from perdure.runtime.sweeps import (
 )
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Search
-from perdure.store.failover import Lineage
+from perdure.store.failover import Lineage, Regression
 from perdure.testing.conformance.trial import LEASE, SILENCE, finished, going_on, resting
 from tests.sweeps.test_record_unsound import RATE, due
 from tests.sweeps.test_worker_dead import victim
@@ -187,7 +187,8 @@ async def plant_process_set_back(watch: Watch, context: SweepContext, plot: Plot
     lineage = Lineage(watch.machine, {})
     watch.store.backend.lineage = lineage  # type: ignore[attr-defined]
     await plot.planted(await watch.trial.worker("before"))
-    lineage.set_back = dict.fromkeys([row.id for row in plot.rows], "a fail-over has set it back")
+    found = Regression("a fail-over has set it back", 1)
+    lineage.set_back = dict.fromkeys([row.id for row in plot.rows], found)
     return partial(process_set_back.sweep, context), lambda row: row.status is Status.HELD
 
 

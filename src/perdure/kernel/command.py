@@ -88,13 +88,16 @@ def allow(process: Process, verb: Verb) -> None:
 # -- pausing ---------------------------------------------------------------------------------------------------------
 
 
-def held(process: Process, sender: Sender, *, now: int, idle_at: int) -> Commit:
-    """Pause a process: steps in flight are fenced off and begin again, under their keys, when it is resumed."""
+def held(process: Process, sender: Sender, *, now: int, idle_at: int, above: int = 0) -> Commit:
+    """Pause a process: steps in flight are fenced off and begin again, under their keys, when it is resumed.
+
+    ``above`` is the highest token that may have been given out, if the row does not show it.
+    """
     allow(process, Verb.HOLD)
     why = f" because: {sender.why}" if sender.why else ""
     error = Failure(type="Held", message=f"by {sender.who or 'somebody'}{why}")
     event = Event(process.events + 1, 0, EventType.HELD, now, payload=sender.encode())
-    return forced(process, Status.HELD, (event,), now, error=error.encode(), due_at=idle_at)
+    return forced(process, Status.HELD, (event,), now, error=error.encode(), due_at=idle_at, above=above)
 
 
 def resumed(process: Process, sender: Sender, *, now: int) -> Commit:

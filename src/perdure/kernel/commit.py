@@ -29,7 +29,7 @@ class Commit(Struct, frozen=True, gc=False):
     * ``lease`` > 0: the row stays owned by ``after.owner``, and its ``due_at`` becomes now + lease (microseconds);
     * ``lease`` = 0: the row is free; ``due_at`` is ``after.due_at``, or now if there is an unheard message.
 
-    ``after.version`` is ``version`` + 1. ``after.token`` is ``token``, or ``token`` + 1 for a forcing command.
+    ``after.version`` is ``version`` + 1. ``after.token`` is ``token``, or a higher one for a forcing command.
     ``events`` continue the numbering of ``after.run``. ``consumed`` pairs message numbers with the number of the
     event that records them, or with 0: such a letter stays in the inbox, or is put back, until the code receives it.
     ``offered`` makes messages from that number on unconsumed again (for a new run), and the letters that the run

@@ -317,13 +317,14 @@ def forced(
     *,
     error: bytes | None = None,
     due_at: int | None = None,
+    above: int = 0,
 ) -> Commit:
-    """A commit that takes the row from its owner: new token, no owner."""
+    """A commit that takes the row from its owner: no owner, and a new token, which is higher than ``above``, too."""
     after = replace(
         process,
         status=status,
         version=process.version + 1,
-        token=process.token + 1,
+        token=max(process.token, above) + 1,
         owner=None,
         due_at=due_at,
         reminder=status in (Status.HELD, Status.BROKEN),

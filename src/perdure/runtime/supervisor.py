@@ -69,6 +69,7 @@ class Supervisor:
         """
         for loop in self.loops[:2] if alone else self.loops:
             loop.start()
+        self.context.store.backend.failover().when_found(self.loops[0].wake)
         if not (alone or self.context.machine.simulated):
             self.log.loop.start()
 

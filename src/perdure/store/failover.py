@@ -75,6 +75,13 @@ class Mark(NamedTuple):
         return self[:2] == stored[:2] and self.owner != stored.owner
 
 
+class Regression(NamedTuple):
+    """What became of a process that was set back, as people are told; and the token it had by the last answer."""
+
+    text: str
+    token: int
+
+
 Noted = tuple[bytes, int, int, bytes | None]
 """A process's id and its mark in one tuple: a hundred thousand are made per second."""
 
@@ -94,7 +101,8 @@ class Lineage:
     """
 
     def __init__(self, machine: Computer, queries: Mapping[str, str]) -> None:
-        self.set_back: dict[bytes, str] = {}
+        self.set_back: dict[bytes, Regression] = {}
+        self._found: Callable[[], object] = lambda: None
         self._machine = machine
         self._queries = queries
         self._marks: list[Noted] = []
@@ -207,6 +215,12 @@ class Lineage:
         await self._compare(connection)
         if not self.set_back:
             self._calm.set()
+        else:
+            self._found()
+
+    def when_found(self, call: Callable[[], object]) -> None:
+        """Call this whenever processes were found that were set back: they are to be held before their leases lapse."""
+        self._found = call
 
     def joined(self, since: int) -> None:
         """At an opening, ``since`` microseconds after a store found the database set back: claims wait for the others.
@@ -238,14 +252,14 @@ class Lineage:
             if mark == GONE:
                 continue
             if id not in stored:
-                self.set_back[id] = (
-                    "the database was set back and has lost it, although its start was answered; start it again"
-                )
+                text = "the database was set back and has lost it, although its start was answered; start it again"
+                self.set_back[id] = Regression(text, mark.token)
             elif mark.ahead_of(stored[id]):
-                self.set_back[id] = (
+                text = (
                     f"it was set back, with the database, from version {mark.version} (token {mark.token}) to "
                     f"version {stored[id].version} (token {stored[id].token}); see what its steps have done since"
                 )
+                self.set_back[id] = Regression(text, mark.token)
         log.warning(
             "the database goes on from another state (a fail-over, or a restored backup): %d of the %d processes that "
             "this worker knows are behind or lost",
@@ -262,20 +276,23 @@ class Lineage:
         told = [id_text(id) for id in list(self.set_back)[:TOLD]]
         return [*told, "…"] if len(self.set_back) > TOLD else told
 
-    def handled(self, process: bytes, stored: Process | None) -> None:
+    def handled(self, process: bytes, regression: Regression, stored: Process | None) -> None:
         """A process that was set back is held now, or cannot go on by itself: ``stored`` is its row, None if gone.
 
-        That row is its new mark: the next fail-over may lose the hold, too.
+        That row is its new mark: the next fail-over may lose the hold, too. One that was found set back once more,
+        while it was being held, is not handled yet.
         """
-        self.set_back.pop(process, None)
+        if self.set_back.get(process) is not regression:
+            return
+        del self.set_back[process]
         self._marks.append((process, *(GONE if stored is None else (stored.token, stored.version, stored.owner))))
         if not self.set_back:
             self._calm.set()
 
     @property
-    def settling(self) -> bool:
-        """Whether claims still wait: a start that is sent again may yet bring back a lost process."""
-        return self._machine.monotonic() < self._calm_at
+    def settles_for(self) -> float:
+        """So many seconds claims still wait: a start that is sent again may yet bring back a lost process."""
+        return max(self._calm_at - self._machine.monotonic(), 0.0)
 
     async def settled(self) -> None:
         """Before a claim: wait until all that was set back is held, and others have had the time to hold theirs."""

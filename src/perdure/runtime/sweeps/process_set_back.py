@@ -34,24 +34,27 @@ async def sweep(context: SweepContext) -> int:
 
 
 async def _held(context: SweepContext, lineage: Lineage, ids: Sequence[bytes]) -> int:
-    # Those that this worker holds are dropped first: their next commit could carry the very token that the hold draws.
+    # Those that this worker holds are dropped first. What is on its way already, of this worker and of others that had
+    # claimed them since, carries tokens that the row has lost: the hold draws one above all of them, or it would fit.
     for id in ids:
         context.events.taken(id, None)
-    texts = {id: lineage.set_back[id] for id in ids}
-    settling = lineage.settling
+    regressions = {id: lineage.set_back[id] for id in ids}
+    settling = lineage.settles_for > 0
     rows = {row.id: row for row in await context.store.search(Search(ids=tuple(ids), limit=len(ids)))}
     running = [row for row in rows.values() if row.status is Status.RUNNING]
     now, idle_at = context.time.now(), context.time.idle_at()
     holds = []
     for row in running:
         with context.each(row):
-            holds.append(held(row, Sender("perdure", texts[row.id], "supervisor"), now=now, idle_at=idle_at))
+            text, token = regressions[row.id]
+            sender, above = Sender("perdure", text, "supervisor"), token + limits.LINEAGE_TOKENS
+            holds.append(held(row, sender, now=now, idle_at=idle_at, above=above))
     written = await context.write(holds)
     # If we die here or before, those that are not held yet go on when their leases lapse, and nobody is told of them.
     still = {row.id for row in running} - {commit.after.id for commit in written}
     now_stored = rows | {commit.after.id: commit.after for commit in written}
     done = [id for id in ids if id not in still and (id in rows or not settling)]
     for id in done:
-        context.events.found(Finding(LAW, id, texts[id]))
-        lineage.handled(id, now_stored.get(id))
+        context.events.found(Finding(LAW, id, regressions[id].text))
+        lineage.handled(id, regressions[id], now_stored.get(id))
     return len(done)

@@ -106,6 +106,9 @@ class TellingStore(SimStore):
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """See Store."""
+        wait, monitor = self.backend.lineage.settles_for, self._server.monitor
+        if wait and monitor is not None and monitor.stillness is not None:
+            monitor.stillness.waits(self.life, wait)
         answer = await super().claim(claim)
         self._note(one.process for one in answer.claimed)
         return answer

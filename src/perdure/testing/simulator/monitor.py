@@ -60,6 +60,9 @@ class StandingLaw(Protocol):
     def look(self, mark: int) -> None:
         """A transaction has been made."""
 
+    def waits(self, life: Life, seconds: float) -> None:
+        """A life is about to claim, but not before so many seconds have gone by."""
+
 
 class Monitor:
     """Holds every process as the last transaction left it. A broken law ends the history at that transaction.

@@ -88,6 +88,10 @@ class Stillness:
         if now.kind in self._limited and _has_place(was) is not _has_place(now):
             self._full[now.kind] = time
 
+    def waits(self, life: Life, seconds: float) -> None:
+        """After a fail-over a life claims nothing for so long, so that others can hold what was set back."""
+        self._taking_nothing[life.number] = self._cluster.loop.now + seconds
+
     def _changed_hands(self, life: Life, was: Process, mark: int) -> None:
         """A row was taken from its owner: if that was because its lease was over, the owner was struck before."""
         owner = self._lives.get(was.owner or b"")
