@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,44 @@ async def test_rule_25_a_batch_is_split_into_short_transactions_and_answered_in_
     answers = await store.start(starts)
     assert [answer.id for answer in answers] == [start.process.id for start in starts]
     assert len(await trial.stored()) == 300
+
+
+async def test_rule_25_a_split_batch_stays_on_its_thread_until_other_work_waits_and_a_beat_goes_in_between(
+    trial: Trial, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, writer = await trial.worker(), store._writer
+    writer.pace.records = 10
+    monkeypatch.setattr(writer.pace, "took", lambda *_, **__: None)
+    pieces = 0
+    plain = writer.thread._do
+
+    def counted(work: Any) -> Any:
+        nonlocal pieces
+        pieces += 1
+        return plain(work)
+
+    monkeypatch.setattr(writer.thread, "_do", counted)
+    await store.start([Start(trial.process()) for _ in range(40)])
+    assert pieces == 1
+
+    loop, beats, seen = asyncio.get_running_loop(), [], list[int]()
+    begun = threading.Event()
+
+    def beaten() -> None:
+        beats.append(asyncio.create_task(store.beat(Beat(worker, (), LEASE, SILENCE))))
+        loop.call_soon(begun.set)  # after the beat's task, which has queued it by then
+
+    def body(transaction: Transaction, records: Sequence[int]) -> list[int]:
+        [(beats_so_far,)] = transaction.connection.raw.execute("SELECT beats FROM worker WHERE id = ?", [worker])
+        seen.append(beats_so_far)
+        if len(seen) == 2:
+            loop.call_soon_threadsafe(beaten)
+            assert begun.wait(30)
+        return [*records]
+
+    assert await writer.write_all(range(40), body) == [*range(40)]
+    await beats[0]
+    assert seen == [0, 0, 1, 1]
 
 
 async def test_rule_25_a_busy_database_is_tried_again_until_it_is_free(trial: Trial, raw: sqlite3.Connection) -> None:

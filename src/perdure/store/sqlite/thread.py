@@ -100,6 +100,11 @@ class DatabaseThread:
         self._wake.put(True)
         return await future
 
+    @property
+    def has_more(self) -> bool:
+        """Whether other work waits while one piece is being done."""
+        return bool(self._urgent or self._usual)
+
     def _started(self) -> threading.Thread:
         """Start the thread; raise StoreUnavailable if the system refuses it: the next use tries again."""
         thread = threading.Thread(target=self._live, name=self._name, daemon=True)

@@ -20,7 +20,7 @@ from perdure.store.sqlite.clock import KnownLine, SetBack, SqliteClock
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.error import busy
 from perdure.store.sqlite.notify import Hint, Notifier
-from perdure.store.sqlite.thread import DatabaseThread
+from perdure.store.sqlite.thread import DatabaseThread, DatabaseWork
 from perdure.store.sqlite.write_lock import Turnstile
 
 T = TypeVar("T")
@@ -130,7 +130,8 @@ class Writer:
 
     async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False, synced: bool = True) -> T:
         """Run ``body`` in one transaction."""
-        answer: T = await self._done(_Piece(body, records=int(urgent), synced=synced), urgent=urgent)
+        piece = _Piece(body, records=int(urgent), synced=synced)
+        answer: T = await self._done(partial(self._write, piece), urgent=urgent)
         return answer
 
     async def write_all(
@@ -155,17 +156,31 @@ class Writer:
         """
         answers: list[T] = []
         large = large or len(records) > SMALL_RECORDS  # so are all its portions: a small writer goes before each
-        while len(answers) < len(records):
-            part = records[len(answers) : len(answers) + self.pace.records]
+
+        def portion(begin: int) -> _Piece:
+            part = records[begin : begin + self.pace.records]
             hope = None if at_once is None else partial(_onto, at_once, part)
             said = None if notification is None else partial(notification, part)
-            piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), synced, said, large)
-            answers += await self._done(piece)
+            return _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), synced, said, large)
+
+        while len(answers) < len(records):
+            answers += await self._done(partial(self._portions, portion, len(answers), len(records)))
         return answers
 
-    async def _done(self, piece: _Piece, *, urgent: bool = False) -> Any:
+    def _portions(self, portion: Callable[[int], _Piece], begin: int, end: int, connection: Connection) -> list[Any]:
+        """Write the portions of a batch, one transaction each, until other work waits for the thread.
+
+        So most of them save the way to the event loop and back, for which the loop may have to be waited for.
+        """
+        answers = list(self._write(portion(begin), connection))
+        while begin + len(answers) < end and not self.thread.has_more:
+            connection.stand()
+            answers += self._write(portion(begin + len(answers)), connection)
+        return answers
+
+    async def _done(self, work: DatabaseWork[T], *, urgent: bool = False) -> T:
         try:
-            return await self.thread.run(partial(self._write, piece), urgent=urgent)
+            return await self.thread.run(work, urgent=urgent)
         except SetBack as found:
             await self._set_back(found)
             raise
