@@ -30,7 +30,7 @@ from perdure.kernel.manual_result import NothingOpen
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Pair
 
-AT_ONCE = 200
+AT_ONCE = 100
 """How many commits are handed over together: a start waits behind no more of them."""
 REMOVED = "it was removed"
 BEFORE = "it was commanded before"
@@ -153,7 +153,11 @@ class OperationPortion:
         return None
 
     async def _write(self, decision: Decision, rows: Sequence[Process]) -> None:
-        """Have the commits written, while the next ones are read and decided."""
+        """Have the commits written, while the next ones are read.
+
+        Nothing is decided meanwhile: a store that writes in this process would hold its locks for longer, as it would
+        wait for the interpreter's lock (GIL) at each statement.
+        """
         under_way: list[_Handed] = []
         try:
             async for some in ahead(self._read(decision, rows)):
@@ -161,16 +165,12 @@ class OperationPortion:
                 commits = [commit for row, history in some if (commit := self._judge(decision, row, history, now))]
                 sent = self.parts.machine.monotonic()
                 # If we die here some of these commits are written: the portion is done again, and finds them.
-                before, under_way = (
-                    under_way,
-                    [
-                        _Handed(commit, asked(self.parts.doors.commit, commit), sent)
-                        for commit in commits
-                        if self._fits(commit)
-                    ],
-                )
-                await self._settle(before)
-            await self._settle(under_way)
+                under_way = [
+                    _Handed(commit, asked(self.parts.doors.commit, commit), sent)
+                    for commit in commits
+                    if self._fits(commit)
+                ]
+                await self._settle(under_way)
         finally:
             for one in under_way:
                 one.answer.cancel()

@@ -17,9 +17,10 @@ from perdure.errors import BadRecord, StoreUnavailable
 from perdure.kernel.commit import Start
 from perdure.kernel.worker import Beat
 from perdure.store.notifications import Notification
+from perdure.store.sqlite import connection
 from perdure.store.sqlite.store import SqliteStore
 from perdure.store.sqlite.thread import SWITCH_SECONDS, switch_interval
-from perdure.store.sqlite.writer import BatchPace, Transaction
+from perdure.store.sqlite.writer import SMALL_RECORDS, BatchPace, Transaction
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE, SILENCE, going_on
@@ -181,6 +182,20 @@ async def test_rule_25_the_log_is_bounded(trial: Trial, file: Path) -> None:
         largest = max(largest, _size(log))
     assert _size(file) > 40_000_000
     assert largest < 24 * 1024 * 1024 < limits.SQLITE_WAL_BYTES
+
+
+async def test_a_small_writer_leaves_the_log_to_large_ones_until_it_is_twice_as_long(
+    trial: Trial, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CHECKPOINT_PAGES", 100)
+    await trial.started()  # small: now a large one sets what is patched
+    log, page = file.with_name(file.name + "-wal"), 4096 + 24
+    pages = []
+    for many in (SMALL_RECORDS + 1, 1):
+        for _ in range(500 // many):
+            await trial.store.start([Start(trial.process()) for _ in range(many)])
+        pages.append(_size(log) // page)
+    assert 100 < pages[0] < 150 < 200 < pages[1] < 250
 
 
 async def test_rule_25_a_log_that_a_long_reader_made_grow_is_cut_again(

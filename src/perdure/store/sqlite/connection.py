@@ -34,6 +34,7 @@ NOTHING = -0.5
 """What is handed over for NULL."""
 
 CHECKPOINT_PAGES = 4_000
+"""After so many pages in the log a commit puts them into the database; a small one after twice as many."""
 _SIZES = tuple(sorted({*(1 << power for power in range(11)), *(3 << power for power in range(9))}))
 """How many rows a statement may have: 1, 2, 3, 4, 6, 8, 12, 16, … 1,024. A batch is filled up to the next of them."""
 _TABLE_OF_ROWS = re.compile(r"\s+FROM /\* rows \*/ \(VALUES\s+/\* each \*/[^/]*/\* end \*/\s*\)")
@@ -49,6 +50,7 @@ class Connection:
         self._log = None if file.path is None else LogFile(file.path)
         self._saved = ""
         self._synced = True
+        self._small = False
         self._sized: dict[tuple[str, int], str] = {}
         self._alone: dict[str, tuple[str, Callable[[Sequence[Any]], Sequence[Any]]]] = {}
         self.raw = sqlite3.connect(
@@ -79,6 +81,12 @@ class Connection:
         if wanted is not self._synced:
             self.raw.execute("PRAGMA synchronous = FULL" if wanted else "PRAGMA synchronous = NORMAL")
             self._synced = wanted
+
+    def small(self, wanted: bool) -> None:
+        """Set whether a transaction is small: such a one puts the log into the database only if no large one has."""
+        if wanted is not self._small:
+            self.raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES * (1 + wanted)}")
+            self._small = wanted
 
     def define(self, name: str) -> None:
         """Run a statement that changes the schema."""

@@ -29,7 +29,7 @@ log = logger("store")
 
 FIRST_WAIT_SECONDS = 0.0005
 LONGEST_WAIT_SECONDS = 0.01
-SMALL_WAIT_SECONDS = 0.001
+SMALL_WAIT_SECONDS = 0.0005
 SMALL_RECORDS = 16
 CROWDED_CLAIM_ROWS = 100
 WARY_BATCHES = 8
@@ -258,6 +258,7 @@ class Writer:
         self.hints.due += piece.due
         self.hints.done += piece.done
         connection.sync(piece.synced)
+        connection.small(piece.small)
         try:
             # The clock's row is written first, and with that the write lock is taken.
             transaction = self._admitted(piece, lambda: opened(piece, connection))
