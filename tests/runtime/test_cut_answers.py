@@ -15,14 +15,17 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import Workflow, receive, workflow
 from perdure.client.handle import Handle
 from perdure.engine import Engine
+from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
+from perdure.runtime import inbox_reader
 from perdure.runtime.options import WorkerOptions
 from perdure.store.sealed.codec import AesGcm
 from perdure.store.sealed.offload import Folder
 from perdure.testing.faults import Gate
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
+SIGNAL, TERMINATE = MessageType.SIGNAL, MessageType.TERMINATE
 LARGE = limits.INSIDE_PAYLOAD_BYTES - 100
 begun: Counter[str] = Counter()
 gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -63,6 +66,19 @@ async def asleep(engine: Engine, code: Workflow[[str], Any], count: int) -> list
     for handle in handles:
         await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting is not None)
     return sorted(handles, key=lambda handle: handle.id_bytes)
+
+
+@pytest.mark.parametrize(
+    ("read", "cut"),
+    [([], b""), ([SIGNAL], b"a"), ([SIGNAL, SIGNAL], b"b"), ([TERMINATE], b"a"), ([SIGNAL, TERMINATE], b"a")],
+)
+def test_an_order_to_end_which_is_read_ahead_of_what_an_answer_has_left_hides_nothing_that_was_left(
+    monkeypatch: pytest.MonkeyPatch, read: list[MessageType], cut: bytes
+) -> None:
+    messages = [Message(b"m" * 16, bytes([97 + n]), type, payload=b"{}", number=1) for n, type in enumerate(read)]
+    assert inbox_reader._cut(messages) == b""
+    monkeypatch.setattr(limits, "HEARD_BYTES", 2)
+    assert inbox_reader._cut(messages) == cut
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["from memory", "by a replay"])

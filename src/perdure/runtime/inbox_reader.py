@@ -194,9 +194,11 @@ class InboxReader:
 
 def _cut(messages: Sequence[Message]) -> bytes:
     """The last process in the answer, if that may be cut at its limit, which the store counts by sealed payloads."""
-    told = [message for message in messages if message.type is not MessageType.TERMINATE]  # these are never cut off
-    whole = sum(_size(message.payload) + OPENED_BYTES for message in told) < limits.HEARD_BYTES // 2
-    return b"" if whole else max((message.process for message in told), default=b"")
+    if not messages or sum(_size(one.payload) + OPENED_BYTES for one in messages) < limits.HEARD_BYTES // 2:
+        return b""
+    # An order to end counts, and is read ahead of messages that the answer has left.
+    told = (one.process for one in messages if one.type is not MessageType.TERMINATE)
+    return max(told, default=messages[0].process)
 
 
 def _size(payload: bytes) -> int:
