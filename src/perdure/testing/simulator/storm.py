@@ -28,8 +28,8 @@ class Storm:
     """Looks around every half virtual second for as long as the swarm says; ``blows`` counts what it did.
 
     ``killed`` are the incarnations that the weather has killed, here or in a call to the store, or whose session it has
-    taken, or that stopped, each with the processes that it held then: what code has done to its own OS process is not
-    among them.
+    taken, or that stopped, each with the processes that it held then, without those over their deadlines, whose code
+    does not run any more: what code has done to its own OS process is not among them.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -66,8 +66,11 @@ class Storm:
 
     def hit(self, life: Life) -> None:
         """The weather kills a life or takes its session, or it stops: others may count it as dead."""
+        connection = self._cluster.server.connection
+        now = 0 if connection is None else connection.one("clock_mark")[0]
+        rows = [row for row in self._cluster.rows() if row.deadline is None or row.deadline > now]
         for worker in [worker for worker, owner in self._cluster.server.locks.items() if owner is life]:
-            self.killed[worker] = frozenset(row.id for row in self._cluster.rows() if row.owner == worker)
+            self.killed[worker] = frozenset(row.id for row in rows if row.owner == worker)
 
     def restart(self, node: Node) -> None:
         """Have a killed node started again after a while, as a supervisor of services does."""
