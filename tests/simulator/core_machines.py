@@ -229,10 +229,13 @@ async def forced_away(cluster: Cluster, handle: Handle[Any], total: int) -> None
 
 async def vanished(cluster: Cluster, handle: Handle[Any], total: int) -> None:
     """A till removes itself, now or later; it has answered first."""
+    began = cluster.loop.now
     try:
         answer = await insisted(handle, Till.vanish.options(key="vanish"), cluster.pick((0.0, 2.0)))
         cluster.require("the_value_is_exact", answer == total, f"it went with {answer}, not {total}")
     except ProcessNotFound:  # its answer went with it, before it had come
+        stayed = cluster.loop.now - began >= limits.REMOVAL_SECONDS
+        cluster.require("the_value_is_exact", stayed, "it went at once, and its last answer with it")
         cluster.probe("a machine was gone before its last answer had come")
     for _ in range(200):
         try:
