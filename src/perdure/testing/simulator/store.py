@@ -126,7 +126,7 @@ class SimStore(SqliteStore):
 
     async def close(self) -> None:
         """See Store."""
-        DOOR.set("close")  # whoever closes it may have come from another door
+        DOOR.set("read")  # whoever closes it may have come from another door, whose laws do not concern this
         await super().close()
         if self in self._server.stores:
             self._server.stores.remove(self)
