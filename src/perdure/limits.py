@@ -255,7 +255,7 @@ RECONNECT_CAP_SECONDS = 2.0
 LINEAGE_RECORDS = 40_000
 LINEAGE_SECONDS = 3600.0
 LINEAGE_GRACE_SECONDS = 5.0
-LINEAGE_TOKENS = 1_000
+LINEAGE_TOKENS = 1_000  # a hold's token is so far above the last that was answered: others may have claimed since
 
 # Turns
 TURN_CALLS = 1_000_000

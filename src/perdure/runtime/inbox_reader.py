@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.errors import DamagedRecord
-from perdure.kernel.message import LETTERS, Message, MessageType
+from perdure.kernel.message import LETTERS, Message
 from perdure.kernel.stored import Undecodable
 from perdure.loop import Loop
 from perdure.runtime import turn
 from perdure.runtime.turn_commit import rests
-from perdure.store.base import Store
+from perdure.store.base import Store, reached
 
 if TYPE_CHECKING:
     from perdure.kernel.process import Process
@@ -196,9 +196,7 @@ def _cut(messages: Sequence[Message]) -> bytes:
     """The last process in the answer, if that may be cut at its limit, which the store counts by sealed payloads."""
     if not messages or sum(_size(one.payload) + OPENED_BYTES for one in messages) < limits.HEARD_BYTES // 2:
         return b""
-    # An order to end counts, and is read ahead of messages that the answer has left.
-    told = (one.process for one in messages if one.type is not MessageType.TERMINATE)
-    return max(told, default=messages[0].process)
+    return reached(messages).process
 
 
 def _size(payload: bytes) -> int:

@@ -257,11 +257,15 @@ def by_process(wants: Sequence[HistoryWanted], found: Iterable[tuple[bytes, Even
     return told | {want.process: [] for want in wants if want.process not in told and want.process <= behind}
 
 
+def reached(answer: Sequence[Message]) -> Message:
+    """The message up to which an answer is whole, though it may have been cut; an order to end may be read ahead."""
+    return next((one for one in reversed(answer) if one.type is not MessageType.TERMINATE), answer[0])
+
+
 async def every_message(store: Store, wants: Sequence[tuple[bytes, int]], *, most: int) -> AsyncIterator[list[Message]]:
     """For each (process, number): all its messages with higher numbers, in portions of ``most`` bytes of payloads."""
     while found := await store.messages(wants, most=most):
-        # An order to end is read ahead of messages that the answer has left: it comes again behind these.
-        last = next((one for one in reversed(found) if one.type is not MessageType.TERMINATE), found[0])
+        last = reached(found)  # an order to end that was read ahead comes again behind those that were left
         place = (last.process, last.number)
         yield [one for one in found if (one.process, one.number) <= place]
         wants = [place, *(want for want in sorted(wants) if want[0] > last.process)]
