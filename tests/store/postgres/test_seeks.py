@@ -45,6 +45,10 @@ WAITING = """
     INSERT INTO perdure.stream_inlet (process, at, run, first, last, type)
     SELECT gen_random_uuid(), perdure.now(), 1, 1, 1, 0 FROM generate_series(1, 20000)
 """
+OF_A_KIND = """
+    EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.search_page(
+        NULL, $1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false, false, NULL, 1000)
+"""
 WHO_LIVES = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.workers_with_figures(false)"
 REMOVE = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT perdure.remove_ended(ARRAY[$1::uuid], ARRAY[$2::int], 0)"
 
@@ -117,6 +121,17 @@ async def test_who_lives_is_told_from_few_pages_however_many_workers_have_ended(
     touched, found = await pages(postgres, WHO_LIVES)
     assert found == alive
     assert touched < few + 20, "it read through the workers that have ended"
+
+
+async def test_the_librarys_own_processes_are_found_by_a_seek_among_all_others(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    await trial.store.now()
+    await postgres.outside.execute(SLEEPERS, 20_000)
+    await postgres.outside.execute("ANALYZE perdure.process")
+    for kind, limit in ("order", 1_000), ("perdure/operation", 40):
+        touched, _ = await pages(postgres, OF_A_KIND, kind)
+        assert (touched > limit, kind) == (kind == "order", kind)
 
 
 @pytest.mark.long

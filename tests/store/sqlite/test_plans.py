@@ -72,6 +72,10 @@ def test_rule_8_a_named_query_reads_through_no_table(connection: Connection, nam
             Search(ids=(b"1" * 16, b"2" * 16), statuses=(Status.FAILED,)),
             "SEARCH main.process USING PRIMARY KEY (id=?)",
         ),
+        (
+            Search(kind="perdure/operation", statuses=(Status.RUNNING,), before_id=b"1" * 16),
+            "SEARCH main.process USING INDEX process_library (kind=? AND id<?)",
+        ),
         (Search(kind="order", key="order/1"), "SEARCH main.process USING INDEX process_key (kind=? AND key=?)"),
         (
             Search(kind="order", key_prefix="or"),

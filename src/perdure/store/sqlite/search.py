@@ -11,12 +11,14 @@ from msgspec import DecodeError, json
 from msgspec.structs import replace
 
 from perdure.kernel.event import ANSWERS, Event, EventType, HistoryWanted
+from perdure.kernel.names import LIBRARY
 from perdure.kernel.process import Process, Status
 from perdure.store.base import EVENT_BYTES, Search, by_process
 from perdure.store.sqlite import row
 from perdure.store.sqlite.connection import ROWS, Connection
 from perdure.store.sqlite.row import STATUS, STATUS_NUMBER
 from perdure.store.sqlite.text import listed
+from perdure.store.sqlite.thread import give_way
 
 _NOTICED = frozenset({Status.HELD, Status.BROKEN, Status.FAILED, Status.CANCELLED})
 """The statuses that people look for; such rows are few, so an index on them is quicker than a scan from the newest."""
@@ -27,26 +29,59 @@ _ONE_OF = """id IN (
     SELECT substr(?, at, 16) FROM place
 )"""
 """Ids are given as one value and cut here: as many single values would be bounded in number, and the answer cut."""
+_OF_THE_LIBRARY = "kind >= 'perdure/' AND kind < 'perdure0'"
+"""The index's own words, so that it is used."""
 _WALK = 10
 """So many of the newest rows are looked at, for each row that is wanted, before the index is asked."""
 _BEHIND_ALL = b"\xff" * 17
+AT_A_TIME = 100
+"""How many rows one statement reads of a list."""
 
 
 def search(connection: Connection, search: Search) -> list[Process]:
-    """Processes, newest first."""
+    """Processes, newest first.
+
+    Of many a few are read at a time. The processor is given away between, else a small writer of another program, whose
+    commit is on disk, would wait for it until all are read.
+    """
+    if search.ids is not None or search.limit <= AT_A_TIME:
+        return _found(connection, search)
+    found: list[Process] = []
+    with connection.one_moment():
+        while len(found) < search.limit:
+            part = replace(search, limit=min(AT_A_TIME, search.limit - len(found)))
+            if found:
+                part = replace(part, before_id=found[-1].id)
+            some = _newest(connection, part) if _by_status(part) else _found(connection, part)
+            if len(some) < part.limit and _by_status(part):  # few of the newest fit: the index finds all that is left
+                return found + _found(connection, replace(part, limit=search.limit - len(found)))
+            found += some
+            if len(some) < part.limit:
+                break
+            give_way()
+    return found
+
+
+def _found(connection: Connection, search: Search) -> list[Process]:
+    if _by_status(search):
+        # Where very many fit they lie close together, and each page of them would sort all that the index finds.
+        found = _newest(connection, search)
+        if len(found) == search.limit:
+            return found
     built = _conditions(search)
     if built is None:
         return []
-    where, given = built
-    if not _by_status(search):
-        return row.processes(connection.search("search_processes", where, [*given, search.limit]))
-    # Where very many fit they lie close together, and each page of them would sort all that the index finds.
-    walked, same = _conditions(search, walk=True) or built
+    query = "search_noticed" if _by_status(search) else "search_processes"
+    return row.processes(connection.search(query, built[0], [*built[1], search.limit]))
+
+
+def _newest(connection: Connection, search: Search) -> list[Process]:
+    """Those that fit among so many of the newest rows."""
+    built = _conditions(search, walk=True)
+    if built is None:
+        return []
     among = [search.before_id or _BEHIND_ALL, search.limit * _WALK]
-    found = row.processes(connection.search("search_newest", walked, [*among, *same, search.limit]))
-    if len(found) < search.limit:
-        found = row.processes(connection.search("search_noticed", where, [*given, search.limit]))
-    return found
+    return row.processes(connection.search("search_newest", built[0], [*among, *built[1], search.limit]))
 
 
 def _by_status(search: Search) -> bool:
@@ -117,6 +152,8 @@ def _conditions(search: Search, *, walk: bool = False) -> tuple[str, list[Any]] 
             narrow(_ONE_OF, len(ids) - _ID_BYTES, ids)
     if search.kind is not None:
         narrow("kind = ?", search.kind)
+        if search.kind.startswith(LIBRARY):
+            narrow(_OF_THE_LIBRARY)
     if search.without_tasks:
         narrow("(kind < '@' OR kind >= 'A')")
     if search.roots:
