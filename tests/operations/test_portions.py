@@ -59,14 +59,14 @@ async def retried(engine: Engine) -> int:
 
 
 async def test_a_portion_is_read_and_written_with_a_handful_of_calls(opened: Open) -> None:
-    engine, store = await failed(opened, 90)
+    engine, store = await failed(opened, 48)
     every, window = await ids_of(engine), Window(await engine.store.now())
     store.calls.clear()
     carried = await engine.operations.carry_out(RETRY, "one", window, every)
-    assert (carried.done, carried.left_out) == (90, {})
+    assert (carried.done, carried.left_out) == (48, {})
     assert called(store) == {"search": 1, "histories": 1, "commit": called(store)["commit"]}
     assert called(store)["commit"] <= 2, "the first may go alone, the others wait for it"
-    assert await retried(engine) == 90
+    assert await retried(engine) == 48
 
 
 async def test_histories_that_are_too_long_for_one_answer_are_read_one_after_the_other(

@@ -29,8 +29,9 @@ from perdure.kernel.event import Event, HistoryWanted
 from perdure.kernel.manual_result import NothingOpen
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Pair
+from perdure.loop import give_way
 
-AT_ONCE = 100
+AT_ONCE = 50
 """How many commits are handed over together: a start waits behind no more of them."""
 REMOVED = "it was removed"
 BEFORE = "it was commanded before"
@@ -136,6 +137,7 @@ class OperationPortion:
                 yield [(by_id[id], history) for id, history in histories.items()]
 
     def _judge(self, decision: Decision, row: Process, history: Sequence[Event], now: int) -> Commit | None:
+        give_way()
         try:
             commit = decision.decide(row, history, now)
         except NothingOpen as why:
@@ -184,6 +186,7 @@ class OperationPortion:
 
     async def _settle(self, handed: Sequence[_Handed]) -> None:
         for one in handed:
+            give_way()
             try:
                 written = applied(self.parts, one.commit, await one.answer, one.sent)
             except BadRecord:

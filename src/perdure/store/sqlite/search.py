@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from perdure.kernel.event import ANSWERS, Event, EventType, HistoryWanted
 from perdure.kernel.names import LIBRARY
 from perdure.kernel.process import Process, Status
+from perdure.loop import give_way
 from perdure.store.base import EVENT_BYTES, Search, by_process
 from perdure.store.sqlite import row
 from perdure.store.sqlite.connection import ROWS, Connection
 from perdure.store.sqlite.row import STATUS, STATUS_NUMBER
 from perdure.store.sqlite.text import listed
-from perdure.store.sqlite.thread import give_way
 
 _NOTICED = frozenset({Status.HELD, Status.BROKEN, Status.FAILED, Status.CANCELLED})
 """The statuses that people look for; such rows are few, so an index on them is quicker than a scan from the newest."""

@@ -11,7 +11,6 @@ and then restored.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 from collections import deque
@@ -61,12 +60,6 @@ class SwitchInterval:
 
 switch_interval = SwitchInterval()
 """The only one in this program: the interval belongs to the interpreter."""
-
-
-def give_way() -> None:
-    """Let another thread or program that waits for a processor have this one; no such wish is known on Windows."""
-    if sys.platform != "win32":
-        os.sched_yield()
 
 
 T = TypeVar("T")

@@ -29,7 +29,7 @@ log = logger("store")
 
 FIRST_WAIT_SECONDS = 0.0005
 LONGEST_WAIT_SECONDS = 0.01
-SMALL_WAIT_SECONDS = 0.0005
+SMALL_WAIT_SECONDS = 0.0002
 SMALL_RECORDS = 16
 CROWDED_CLAIM_ROWS = 100
 WARY_BATCHES = 8
@@ -215,7 +215,7 @@ class Writer:
 
     def patiently(self, call: Callable[[], T], *, longest: float = LONGEST_WAIT_SECONDS) -> T:
         """Make a call; repeat it, with jitter, while the database is busy, for at most SQLITE_BUSY_SECONDS."""
-        wait = FIRST_WAIT_SECONDS
+        wait = min(FIRST_WAIT_SECONDS, longest)
         until = self._machine.monotonic() + limits.SQLITE_BUSY_SECONDS
         while True:
             try:
