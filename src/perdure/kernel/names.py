@@ -13,6 +13,8 @@ from perdure.limits import KEY_BYTES, NAME_BYTES
 
 LIBRARY = "perdure/"
 """The kinds of the library's own machines and workflows begin so: every worker serves them."""
+OPERATION = f"{LIBRARY}operation"
+"""The kind of mass operations; both stores have an index of such processes."""
 DEBOUNCED = " "
 """The stored key of a process that waits for debounced starts begins so; no key that anybody gives does."""
 _ID = r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}"

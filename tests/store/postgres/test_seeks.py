@@ -123,9 +123,7 @@ async def test_who_lives_is_told_from_few_pages_however_many_workers_have_ended(
     assert touched < few + 20, "it read through the workers that have ended"
 
 
-async def test_the_librarys_own_processes_are_found_by_a_seek_among_all_others(
-    postgres: PostgresGround, trial: Trial
-) -> None:
+async def test_operations_are_found_by_a_seek_among_all_other_processes(postgres: PostgresGround, trial: Trial) -> None:
     await trial.store.now()
     await postgres.outside.execute(SLEEPERS, 20_000)
     await postgres.outside.execute("ANALYZE perdure.process")

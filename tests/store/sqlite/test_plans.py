@@ -74,7 +74,7 @@ def test_rule_8_a_named_query_reads_through_no_table(connection: Connection, nam
         ),
         (
             Search(kind="perdure/operation", statuses=(Status.RUNNING,), before_id=b"1" * 16),
-            "SEARCH main.process USING INDEX process_library (kind=? AND id<?)",
+            "SEARCH main.process USING INDEX process_operation (id<?)",
         ),
         (Search(kind="order", key="order/1"), "SEARCH main.process USING INDEX process_key (kind=? AND key=?)"),
         (

@@ -18,11 +18,11 @@ from perdure.authoring.operation.plan import (
     select,
 )
 from perdure.clock import microseconds
-from perdure.kernel.names import LIBRARY
+from perdure.kernel.names import OPERATION
 from perdure.turns.current import turn_for
 from perdure.turns.verbs import process_id
 
-KIND = f"{LIBRARY}operation"
+KIND = OPERATION
 PORTION = 1_000
 """How many processes are commanded between two looks at whether it is to pause; with a rate, those of a second."""
 WAIT_SECONDS = 1.0

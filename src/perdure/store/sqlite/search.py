@@ -11,7 +11,7 @@ from msgspec import DecodeError, json
 from msgspec.structs import replace
 
 from perdure.kernel.event import ANSWERS, Event, EventType, HistoryWanted
-from perdure.kernel.names import LIBRARY
+from perdure.kernel.names import OPERATION
 from perdure.kernel.process import Process, Status
 from perdure.loop import give_way
 from perdure.store.base import EVENT_BYTES, Search, by_process
@@ -29,7 +29,7 @@ _ONE_OF = """id IN (
     SELECT substr(?, at, 16) FROM place
 )"""
 """Ids are given as one value and cut here: as many single values would be bounded in number, and the answer cut."""
-_OF_THE_LIBRARY = "kind >= 'perdure/' AND kind < 'perdure0'"
+_IS_AN_OPERATION = f"kind = '{OPERATION}'"
 """The index's own words, so that it is used."""
 _WALK = 10
 """So many of the newest rows are looked at, for each row that is wanted, before the index is asked."""
@@ -150,10 +150,10 @@ def _conditions(search: Search, *, walk: bool = False) -> tuple[str, list[Any]] 
             narrow("id = ?", ids)  # the same, and quicker
         else:
             narrow(_ONE_OF, len(ids) - _ID_BYTES, ids)
-    if search.kind is not None:
+    if search.kind == OPERATION:
+        narrow(_IS_AN_OPERATION)
+    elif search.kind is not None:
         narrow("kind = ?", search.kind)
-        if search.kind.startswith(LIBRARY):
-            narrow(_OF_THE_LIBRARY)
     if search.without_tasks:
         narrow("(kind < '@' OR kind >= 'A')")
     if search.roots:
