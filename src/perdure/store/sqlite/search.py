@@ -47,17 +47,18 @@ def search(connection: Connection, search: Search) -> list[Process]:
     if search.ids is not None or search.limit <= AT_A_TIME:
         return _found(connection, search)
     found: list[Process] = []
+    read = _newest if _by_status(search) else _found
     with connection.one_moment():
         while len(found) < search.limit:
             part = replace(search, limit=min(AT_A_TIME, search.limit - len(found)))
             if found:
                 part = replace(part, before_id=found[-1].id)
-            some = _newest(connection, part) if _by_status(part) else _found(connection, part)
-            if len(some) < part.limit and _by_status(part):  # few of the newest fit: the index finds all that is left
-                return found + _found(connection, replace(part, limit=search.limit - len(found)))
-            found += some
+            some = read(connection, part)
             if len(some) < part.limit:
-                break
+                if read is _newest:  # few of the newest fit: the index finds all that is left
+                    some = _found(connection, replace(part, limit=search.limit - len(found)))
+                return found + some
+            found += some
             give_way()
     return found
 
