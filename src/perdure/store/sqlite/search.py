@@ -29,7 +29,7 @@ _ONE_OF = """id IN (
     SELECT substr(?, at, 16) FROM place
 )"""
 """Ids are given as one value and cut here: as many single values would be bounded in number, and the answer cut."""
-_IS_AN_OPERATION = f"kind = '{OPERATION}'"
+_IS_AN_OPERATION = f"kind >= '{OPERATION}' AND kind <= '{OPERATION}'"
 """The index's own words, so that it is used."""
 _WALK = 10
 """So many of the newest rows are looked at, for each row that is wanted, before the index is asked."""
