@@ -71,6 +71,16 @@ async def test_a_round_that_runs_twice_starts_each_occurrence_once(
     assert len(set(done)) == 5
 
 
+async def test_a_worker_runs_what_its_schedules_start_without_a_claim(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[report])
+    handle = await engine.schedules.put("once", LATE, report, "x")
+    await until(lambda: bool(done))
+    (process,) = await engine.list(Search(kind="report"))
+    await engine.process(process.id).result()
+    claims, held = engine.telemetry.counters["claims"], engine.telemetry.counters["starts"]
+    assert (claims, held) == (0, 2), f"the schedule and its process: {await handle.status()}"
+
+
 def _all_heard(letters: int, row: Process) -> bool:
     return bool(row.state) and row.owner is None and row.seen == row.inbox == letters
 

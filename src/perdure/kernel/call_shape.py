@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import astuple
 
 from perdure.errors import DefinitionError, InvalidInput, PayloadError
+from perdure.kernel.at_sight import all_at_sight
 from perdure.kernel.payload import at_once, digest, digest_of, encode, refused, surrogate, too_large
 from perdure.kernel.plain import Refused, Walk, has_plain_numbers, is_plain, same, shown
 from perdure.kernel.reading import (
@@ -57,6 +58,7 @@ class CallShape:
         "_fewest",
         "_known",
         "_order",
+        "_ordered",
         "_parts",
         "_plain",
         "_result",
@@ -98,7 +100,8 @@ class CallShape:
         self._parts = {name: plain_parts(type) for name, type in self._types.items()}
         self._containers: dict[tuple[type, ...], Containers] = {}
         self._known: dict[tuple[type, ...], bool] = {}
-        fields = [(f"_{place}", self._types[name], UNSET) for place, name in enumerate(self._order)]
+        self._ordered = [self._types[name] for name in self._order]
+        fields = [(f"_{place}", type, UNSET) for place, type in enumerate(self._ordered)]
         array = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True, gc=False)
         self._array = decoder.__wrapped__(array)  # a type of its own: not worth a place in the cache
 
@@ -236,9 +239,13 @@ class CallShape:
     def _slow(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[bytes, list[Any], dict[str, Any]]:
         """The payload and copies of the arguments, after every check."""
         positional, named = self._bind(args, kwargs)
+        plain = self._all_plain(zip(self._order, positional, strict=False)) and self._all_plain(named.items())
+        known = None if plain or named else all_at_sight(positional, self._ordered, PAYLOAD_BYTES)
+        if known is not None:
+            return known, *self._read(known)
         raw = self._write(positional, named)
-        kinds = (*map(type, positional),)
-        if self._all_plain(zip(self._order, positional, strict=False)) and self._all_plain(named.items()):
+        if plain:
+            kinds = (*map(type, positional),)
             if len(self._known) < _KNOWN_AT_MOST and len(positional) >= self._fewest:
                 self._known[kinds] = float in kinds
             return raw, positional, named

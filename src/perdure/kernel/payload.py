@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.errors import PayloadError, PayloadTooLarge
+from perdure.kernel.at_sight import at_sight
 from perdure.kernel.names import check_name
 from perdure.kernel.plain import SCALARS, Refused, Walk, has_plain_numbers, is_plain, shown
 from perdure.kernel.reading import decode, plain_kinds, plain_parts, read_back
@@ -49,6 +50,10 @@ def encode(value: Any, *, type: Any = Unchecked, limit: int = PAYLOAD_BYTES, wha
             return raw
         return _write(value, limit, what)
     plain = at_once(value, SCALARS, limit) if kind is dict or kind is list else None
+    if plain is None:
+        known = at_sight(value, kind if type is Unchecked else type, limit)
+        if known is not None:
+            return known
     raw = plain or _write(value, limit, what)
     if type is not Unchecked and not (plain and plain_parts(type).get(kind) is SCALARS):
         read_back(value, raw, type, what)
@@ -57,6 +62,9 @@ def encode(value: Any, *, type: Any = Unchecked, limit: int = PAYLOAD_BYTES, wha
 
 def encode_and_read(value: T, type: type[T], *, what: str) -> tuple[bytes, T]:
     """The JSON of ``value``, and the value as it will be read; raises PayloadError or PayloadTooLarge."""
+    known = at_sight(value, type, PAYLOAD_BYTES)
+    if known is not None:
+        return known, decode(known, type, what=what, ours=True)
     raw = _write(value, PAYLOAD_BYTES, what)
     return raw, read_back(value, raw, type, what)
 

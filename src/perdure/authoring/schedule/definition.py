@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST = 1_000
 
 
-class Plan(Struct, frozen=True, omit_defaults=True):
+class Plan(Struct, frozen=True):
     """What a schedule says, as it is stored; ``catch_up``, ``jitter`` and ``late_after`` are microseconds."""
 
     timetable: Timetable

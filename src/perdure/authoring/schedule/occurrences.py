@@ -7,7 +7,7 @@ once. Which processes have ended is looked at in a step of its own: so a round t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
@@ -18,9 +18,11 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.attempt import attempt
+from perdure.authoring.registry import Registry
 from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, iso
 from perdure.authoring.schedule.timetable import spread
 from perdure.authoring.step import step
+from perdure.authoring.workflow import Workflow
 from perdure.clock import microseconds
 from perdure.errors import ProcessNotFound
 from perdure.futures import OnAnswer, asked
@@ -32,7 +34,7 @@ from perdure.kernel.retry import Retry
 from perdure.store.base import Search, Store
 
 
-class Target(Struct, frozen=True, omit_defaults=True):
+class Target(Struct, frozen=True):
     """What a schedule starts: processes of this kind and version, with these arguments.
 
     ``timed`` says that the workflow is given the instant; ``deadline`` is seconds from the start. ``late`` is started
@@ -50,7 +52,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
     late: Target | None = None
 
 
-class Occurrence(Struct, frozen=True, omit_defaults=True):
+class Occurrence(Struct, frozen=True):
     """A process that a schedule has started, for which instant, and whether the schedule has asked it to cancel."""
 
     process: str
@@ -58,7 +60,7 @@ class Occurrence(Struct, frozen=True, omit_defaults=True):
     cancelled: bool = False
 
 
-class Standing(Struct, frozen=True, omit_defaults=True):
+class Standing(Struct, frozen=True):
     """How far a schedule has come: instants up to ``cursor`` are behind it, in microseconds.
 
     ``running`` have not ended when it looked last, ``waiting`` are the instants of occurrences that are queued. The
@@ -72,14 +74,14 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     due: int | None = None
 
 
-class Ended(Struct, frozen=True, omit_defaults=True):
+class Ended(Struct, frozen=True):
     """A process that has ended since it was looked at last, and whether it has ``failed``, completed or neither."""
 
     process: str
     failed: bool | None = None
 
 
-class Round(Struct, frozen=True, omit_defaults=True):
+class Round(Struct, frozen=True):
     """What a schedule has to do ``now``: ``at_once`` are instants that are started whatever else runs."""
 
     name: str
@@ -122,11 +124,22 @@ class StartDoor(Protocol):
         """Wait until the store's time has surely come to this instant."""
 
 
+class StartingWorker(Protocol):
+    """The worker of the engine, which may run what it starts from the beginning: no claim, no replay."""
+
+    def start(
+        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[()]
+    ) -> Awaitable[StartAnswer] | None:
+        """Start a process that the worker owns from the beginning; None if the worker does not take it."""
+
+
 class StartingEngine(Protocol):
     """The engine whose worker runs the step, as far as it is needed here."""
 
     store: Store
     doors: StartDoor
+    local: StartingWorker
+    registry: Registry
 
     def process(self, process: str) -> StartedProcess:
         """The handle of a process."""
@@ -326,8 +339,16 @@ class _Going:
             attributes=payload.encode_attributes(attributes),
             priority=target.priority,
         )
-        answer: StartAnswer = await asked(self._engine.doors.start, Start(process))
+        answer = await self._store(process)
         return Occurrence(id_text(process.id), instant) if answer.id == process.id else None
+
+    def _store(self, process: Process) -> Awaitable[StartAnswer]:
+        """Store a process: with its first turn, if this worker hosts it, has room, and has not tried before."""
+        engine = self._engine
+        workflow = engine.registry.versions.get((process.kind, process.code))
+        if workflow is None or attempt().number > 1:
+            return asked(engine.doors.start, Start(process))
+        return engine.local.start(process, workflow, ()) or asked(engine.doors.start, Start(process))
 
     def _id(self, instant: int) -> bytes:
         """The id of the process for that instant: the same at each attempt of this round, and no other round's."""

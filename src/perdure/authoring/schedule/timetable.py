@@ -24,7 +24,7 @@ LAST_INSTANT = (_END - _EPOCH) // MICROSECOND
 """Nothing comes later: behind it a day more or less may be outside of what a datetime can hold."""
 
 
-class Timetable(Struct, frozen=True, omit_defaults=True):
+class Timetable(Struct, frozen=True):
     """When a schedule comes round: by a ``cron`` expression in a ``zone``, ``every`` so often, or once, ``at`` a time.
 
     ``every``, ``offset`` and ``at`` are microseconds; multiples of ``every`` are counted from 1970 on, in UTC. By cron
