@@ -1,5 +1,7 @@
 """Counts the bytecodes of a process with one step and of one with three, each from its start to its result.
 
+So it does of steps that are given a number, and of those that are given an object with others in it.
+
 The database is written by the event loop itself: with a thread of its own, what else the machine does would decide how
 many records are in a batch, and so what each of them costs. Nothing but this program is traced, and with one thread:
 ``python -m tests.house.bytecodes``.
@@ -15,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from perdure import Engine, WorkerOptions, limits, step, workflow
 from perdure.authoring.workflow import Workflow
@@ -45,6 +49,38 @@ async def three_steps(n: int) -> int:
     for _ in range(3):
         n = await effect(n)
     return n
+
+
+class Item(Struct):
+    sku: str
+    count: int
+
+
+@dataclass
+class Basket:
+    items: list[Item]
+    note: str | None = None
+
+
+BASKET = Basket([Item("A", 1), Item("B", 2)])
+
+
+@step
+async def pack(basket: Basket) -> Basket:
+    return basket
+
+
+@workflow
+async def one_basket(n: int) -> int:
+    return len((await pack(BASKET)).items) + n
+
+
+@workflow
+async def three_baskets(n: int) -> int:
+    basket = BASKET
+    for _ in range(3):
+        basket = await pack(basket)
+    return len(basket.items) + n
 
 
 class CalmLoop(asyncio.SelectorEventLoop):
@@ -118,10 +154,11 @@ async def bytecodes(flow: Workflow[..., int]) -> float:
 
 
 async def main() -> None:
-    """Print both counts as JSON."""
+    """Print the counts as JSON."""
     limits.BLOCKED_LOOP_SECONDS = HOUR_SECONDS  # so is a traced loop: what is said of it would be counted too
     one, three = await bytecodes(one_step), await bytecodes(three_steps)
-    print(json.dumps({"step": (three - one) / 2, "process": one}))
+    first, all = await bytecodes(one_basket), await bytecodes(three_baskets)
+    print(json.dumps({"step": (three - one) / 2, "process": one, "step with an object": (all - first) / 2}))
 
 
 if __name__ == "__main__":
