@@ -20,8 +20,8 @@ BUDGETS = {
     (3, 12): {"step": 2_065, "process": 4_840, "step with an object": 2_850},
     (3, 13): {"step": 2_075, "process": 4_855, "step with an object": 2_835},
 }
-"""Bytecodes of a step after a step, of a process with one step from its start to its result, and of a step that is given
-an object with others in it and returns it.
+"""Bytecodes of a step after a step, of a process with one step from its start to its result, and of a step that is
+given an object with others in it and returns it.
 
 A process asks whether it has a reply address at its first commit and at its end, whether its commit removes it, and at
 its start and in its first turn whether a context came with it. A start asks whether it is debounced, and an instance
