@@ -23,12 +23,14 @@ THREAD_SECONDS = (0.0, 0.05, 1.0)
 class WallClock:
     """The wall clock of the simulated server: virtual time, and the jumps that were made.
 
-    It is ``steady`` until the first of these; ``jumps`` counts them.
+    It is ``steady`` until the first of these; ``jumps`` counts them. By the lead that a beat has kept the store's
+    time is ahead of it.
     """
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self._jumped = 0
+        self._lead = 0
         self._farthest = 0
         self.jumps = 0
         self.steady = True
@@ -38,7 +40,7 @@ class WallClock:
         return NOON + int(self._loop.now * SECOND) + self._jumped
 
     def latest(self) -> int:
-        """The latest time that a worker may have by now if it has carried the time on by its own clock."""
+        """The latest time that a worker may have by now if it has carried the store's time on by its own clock."""
         return NOON + int(self._loop.now * SECOND) + self._farthest
 
     def jump(self, seconds: float) -> None:
@@ -46,7 +48,12 @@ class WallClock:
         self.steady = False
         self.jumps += 1
         self._jumped += microseconds(seconds)
-        self._farthest = max(self._farthest, self._jumped)
+        self._farthest = max(self._farthest, self._jumped + self._lead)
+
+    def led(self, lead: int) -> None:
+        """A beat has kept this lead: whoever asks the store is told a time that is so much ahead."""
+        self._lead = lead
+        self._farthest = max(self._farthest, self._jumped + lead)
 
 
 class SimMachine(Computer):

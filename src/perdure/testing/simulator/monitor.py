@@ -105,7 +105,7 @@ class Monitor:
         self.wrote(door)
         if door == "beat":
             try:
-                self._timekeeper.beaten(self.loop.now, connection.one("clock_mark")[0])
+                self._timekeeper.beaten(self.loop.now, *connection.one("clock_mark"))
             except Violation as violation:
                 self.loop.fail(violation)
         touched = connection.raw.execute("SELECT process, max(altered) FROM touched GROUP BY process").fetchall()

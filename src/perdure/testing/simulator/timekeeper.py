@@ -30,8 +30,9 @@ class Timekeeper:
         self._ahead = max(self._ahead, mark - int(now * SECOND))
         return max(self._wall.latest(), self._ahead + int(now * SECOND))
 
-    def beaten(self, now: float, mark: int) -> None:
-        """A beat was written at this virtual time (seconds), when the mark stood there; raises Violation."""
+    def beaten(self, now: float, mark: int, lead: int) -> None:
+        """A beat at this virtual time (seconds) has left this mark and this lead in the database; raises Violation."""
+        self._wall.led(lead)
         if self._wall.jumps != self._jumps:
             self._jumps, self._since = self._wall.jumps, (now, mark)
             return
