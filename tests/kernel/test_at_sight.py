@@ -311,6 +311,23 @@ def test_what_says_it_is_of_another_class_is_left_to_the_walk() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "annotation", ["no such thing", "NoSuchName", "math.no_such_name", "1 / 0", "[]", "int | 7", "Annotated[int, []]"]
+)
+def test_an_annotation_that_means_nothing_hinders_nobody(annotation: str) -> None:
+    kind: Any = dataclasses.make_dataclass("Strange", [("n", annotation)], namespace={"__module__": __name__})
+    kind.__module__ = __name__
+    assert at_sight(kind(1), kind, PAYLOAD_BYTES) is None
+    assert encode(kind(1)) == b'{"n":1}'
+
+
+def test_a_field_without_an_annotation_hinders_nobody() -> None:
+    kind: Any = dataclasses.make_dataclass("Bare", [("n", int)])
+    kind.__annotations__.clear()
+    assert at_sight(kind(1), kind, PAYLOAD_BYTES) is None
+    assert encode(kind(1)) == b'{"n":1}'
+
+
 def test_a_value_nested_deeper_than_the_interpreter_can_follow_is_left_to_the_walk() -> None:
     fits = at_sight(_deep(20_000), Deep, PAYLOAD_BYTES) is not None
     assert not fits

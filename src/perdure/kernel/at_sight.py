@@ -92,8 +92,11 @@ class _Finder:
         self._known: dict[Any, tuple[FittingKinds, float]] = {}
 
     def of(self, type: Any) -> tuple[FittingKinds, float]:
-        if type in _SCALARS:
-            return {type: _SCALARS[type]}, 0
+        try:
+            if type in _SCALARS:
+                return {type: _SCALARS[type]}, 0
+        except TypeError:  # it cannot be hashed: no type, or one that is annotated with such a thing
+            return _NOTHING
         if type is Any or type is object:
             return _ANY, SMALL_LEVELS + 1
         if type is None:
@@ -132,10 +135,10 @@ class _Finder:
             return _NOTHING
         try:
             hints = get_type_hints(kind, include_extras=True)
-        except (NameError, TypeError):
+        except Exception:  # an annotation is a text that nothing need have read before, and may hold anything
             return _NOTHING
         names = kind.__struct_fields__ if issubclass(kind, Struct) else [one.name for one in dataclasses.fields(kind)]
-        if not names:
+        if not names or not hints.keys() >= set(names):
             return _NOTHING
         self._open[kind] = check = _Object(names)
         found = [self.of(hints[name]) for name in names]
