@@ -138,6 +138,23 @@ def test_a_retry_follows_its_failure_also_where_the_clock_was_set_back_and_anoth
         simulate(set_back_before_it_changes_hands, seed, workflows=[slow_then_failing], swarm=swarm).check()
 
 
+async def read_while_the_time_led_a_clock_that_was_ahead(cluster: Cluster) -> None:
+    await asyncio.sleep(1)
+    cluster.wall.jump(20)
+    await asyncio.sleep(2)
+    cluster.wall.jump(-20)
+    await asyncio.sleep(5)  # a beat has kept the lead
+    cluster.wall.jump(5)
+    told = await cluster.client.store.now()
+    cluster.wall.jump(-5)
+    cluster.require("it_was_told", cluster.wall.latest() >= told, f"{told} was told, and nobody may carry it on")
+
+
+def test_a_time_that_the_store_has_told_may_be_carried_on_whatever_the_clock_does() -> None:
+    for seed in seeds(2, 5):
+        simulate(read_while_the_time_led_a_clock_that_was_ahead, seed, workflows=[nap], swarm=Swarm()).check()
+
+
 async def an_hour_forward(cluster: Cluster) -> None:
     handles = [await cluster.client.start(nap, 1800.0) for _ in range(5)]
     await asyncio.sleep(1)
