@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from perdure.clock import SECOND
@@ -9,6 +11,7 @@ from perdure.kernel.commit import Commit, Start, Verdict
 from perdure.kernel.process import Process
 from perdure.kernel.worker import COUNTED, Backlog
 from perdure.store.base import Overdue, Search
+from perdure.store.postgres.schema import queries
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.bringing import bringing
 from perdure.testing.conformance.trial import LEASE, finished, going_on, released
@@ -28,6 +31,8 @@ FEWER_READS = 5.2
 
 LONG = 10 * 365 * 24 * 3600 * SECOND
 """No row is as old as this, whether the store tells the real time or that of a test before."""
+
+SOUGHT = re.compile(r"\b(FROM|JOIN|UPDATE|USING) \"perdure\"\.(process|event|message|worker)\b")
 
 END_OTHERS = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -108,12 +113,17 @@ async def look(trial: Trial, worker: bytes) -> None:
     assert (await trial.store.prune(LONG, LONG, 100)).processes == 0
 
 
-async def test_what_workers_ask_again_and_again_reads_few_rows_however_many_lie_there(postgres: PostgresGround) -> None:
+@pytest.mark.parametrize("analysed", [False, True])
+async def test_what_workers_ask_again_and_again_reads_few_rows_however_many_lie_there(
+    postgres: PostgresGround, analysed: bool
+) -> None:
     await begin(postgres)
     store = postgres.store()
     await store.open()
     trial = Trial(postgres, store)
     worker = await trial.worker()
+    if analysed:  # as autovacuum does at a moment of its own: whoever plans now believes that each table is one page
+        await postgres.outside.execute("VACUUM ANALYZE")
     for _ in range(7):  # plans are made while the tables are tiny
         await look(trial, worker)
     for statement in LYING_THERE:
@@ -200,6 +210,25 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
         before = [await postgres.outside.fetchval(f"SHOW {name}") for name in names]
         await postgres.outside.fetch("SELECT * FROM perdure.prune_portion(0, 0, 1, 1)")
         assert [await postgres.outside.fetchval(f"SHOW {name}") for name in names] == before
+
+
+UNPINNED = """
+    SELECT proname, prosrc FROM pg_proc
+    WHERE pronamespace = 'perdure'::regnamespace AND NOT coalesce('enable_seqscan=off' = ANY (proconfig), false)
+"""
+CALLED_BY_PINNED = {"move_letters", "offer_messages", "start_receiving"}
+READ_WHAT_IS_ASKED = {"search_page", "counts", "fill_stream"}
+"""Their conditions are built, or they read all there is: the planner may choose."""
+
+
+async def test_no_function_leaves_the_plan_of_a_row_sought_by_its_key_to_the_moment(postgres: PostgresGround) -> None:
+    found = {name for name, body in await postgres.outside.fetch(UNPINNED) if SOUGHT.search(body)}
+    assert found == CALLED_BY_PINNED | READ_WHAT_IS_ASKED
+
+
+def test_no_statement_of_the_store_seeks_a_row_outside_a_function() -> None:
+    sought = {name for name, sql in queries("perdure").items() if SOUGHT.search(sql)}
+    assert sought == {"lock_for_result"}  # asked once, after an unknown end
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])

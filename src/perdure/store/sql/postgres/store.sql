@@ -63,22 +63,22 @@ SELECT * FROM perdure.send_alone_within($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: claim
 SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by,
-       (SELECT w.beats FROM perdure.worker w WHERE w.id OPERATOR(pg_catalog.=) $1) AS beats, (s.taken).*
+       (SELECT perdure.beats_of($1)) AS beats, (s.taken).*
 FROM perdure.claim($1, $2, $3, $4, $5, $6, $7) AS s
 
 -- name: claim_among
 SELECT s.now, s.left_due_at, s.alive, false AS suspects, NULL::pg_catalog.uuid AS was_owned_by,
-       (SELECT w.beats FROM perdure.worker w WHERE w.id OPERATOR(pg_catalog.=) $1) AS beats, (s.taken).*
+       (SELECT perdure.beats_of($1)) AS beats, (s.taken).*
 FROM perdure.claim_among($1, $2, $3, $4, $5, $6) AS s
 
 -- name: claim_resting
 SELECT s.now, NULL::bigint AS next_due_at, s.alive, false AS suspects, NULL::pg_catalog.uuid AS was_owned_by,
-       (SELECT w.beats FROM perdure.worker w WHERE w.id OPERATOR(pg_catalog.=) $1) AS beats, (s.taken).*
+       (SELECT perdure.beats_of($1)) AS beats, (s.taken).*
 FROM perdure.claim_resting($1, $2, $3, $4, $5, $6, $7, $8) AS s
 
 -- name: claim_queued
 SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by,
-       (SELECT w.beats FROM perdure.worker w WHERE w.id OPERATOR(pg_catalog.=) $1) AS beats, (s.taken).*
+       (SELECT perdure.beats_of($1)) AS beats, (s.taken).*
 FROM perdure.claim_queued($1, $2, $3, $4, $5, $6, $7) AS s
 
 -- name: seize

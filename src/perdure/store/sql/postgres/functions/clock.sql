@@ -55,7 +55,7 @@ $$;
 
 -- How far these processes are: a store object compares this with the answers it got (see store/failover.py).
 CREATE OR REPLACE FUNCTION perdure.marks(ids uuid[]) RETURNS TABLE (id uuid, token int, version int, owner uuid)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT p.id, p.token, p.version, p.owner FROM perdure.process p WHERE p.id = ANY (ids);

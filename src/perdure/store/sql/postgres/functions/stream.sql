@@ -122,7 +122,8 @@ $$;
 -- Give what has become visible in the inlet its place in the one order. The lock comes first, and what it locks is read in a
 -- later statement: of two that do this at once the second one sees what the first has left. Whatever is visible of a
 -- process, its earlier rows are visible too, and have lower numbers: they are moved with it or were moved before.
-CREATE OR REPLACE FUNCTION perdure.order_stream(most int, OUT reached bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION perdure.order_stream(most int, OUT reached bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     moved bigint;
 BEGIN

@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION perdure.enlist(
     worker uuid, name text, hosts bytea, silence bigint, locked boolean, OUT started_at bigint,
     OUT beats bigint, OUT due_at bigint, OUT counts boolean, OUT ended_at bigint, OUT died boolean
-) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := perdure.now();
@@ -20,12 +20,21 @@ $$;
 
 -- End an incarnation once, if it has beaten no more than so often; afterwards nothing it sends counts (rules 11, 12).
 CREATE OR REPLACE FUNCTION perdure.retire(worker uuid, most_beats bigint, by_death boolean) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 BEGIN
     UPDATE perdure.worker w SET ended_at = perdure.now(), due_at = NULL, died = by_death
     WHERE w.id = worker AND w.ended_at IS NULL AND (most_beats IS NULL OR w.beats <= most_beats);
     RETURN FOUND;
+END
+$$;
+
+-- How often an incarnation has beaten; null if there is no such one. A session keeps its plans: one made while the table was
+-- tiny, and analysed, reads it from end to end at every claim (rule 8).
+CREATE OR REPLACE FUNCTION perdure.beats_of(worker uuid) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN (SELECT w.beats FROM perdure.worker w WHERE w.id = worker);
 END
 $$;
 
