@@ -19,6 +19,7 @@ import asyncpg
 from perdure import Handle
 from perdure.engine import Engine
 from perdure.limits import QUARANTINE_WORKERS
+from tests.load.allocated import Allocated, allocated
 from tests.load.pool import LIMIT, Held, Pool, held, pool_on
 from tests.load.program import Counter, whole
 from tests.load.verdict import Verdict
@@ -132,9 +133,11 @@ class Soak:
         self._kept.write_text("")
         while not self._stopping:
             found = await sizes(self.engine.store.url)
-            for name, has in (("client", held(os.getpid())), ("worker", self.pool.members[0].held())):
-                found |= {f"{name} {what}": figure for what, figure in zip(Held._fields, has, strict=True)}
-            found["worker objects"] = (await self.pool.members[0].figures())["objects"]
+            worker = self.pool.members[0]
+            told = (await worker.figures())["allocated"]
+            for name, has, uses in (("client", held(os.getpid()), allocated()), ("worker", worker.held(), told)):
+                figures = zip(Held._fields + Allocated._fields, (*has, *uses), strict=True)
+                found |= {f"{name} {what}": figure for what, figure in figures}
             with self._kept.open("a") as file:
                 file.write(f"{json.dumps(found)}\n")
             await asyncio.sleep(SAMPLE_SECONDS)
@@ -180,9 +183,10 @@ async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:
         )
         grown, noise = slope([sample[f"{name} memory"] / 2**20 for sample in samples[third:]])
         verdict.bound(f"MiB by which the {name} grows in that time, in the mean", grown, max(2 * noise, SLACK_MIB))
-        if name == "worker":
-            grown, noise = slope([sample["worker objects"] for sample in samples[third:]])
-            verdict.bound("Python objects by which the worker grows in that time", grown, max(2 * noise, FEW_OBJECTS))
+        grown, noise = slope([sample[f"{name} bytes"] / 2**20 for sample in samples[third:]])
+        verdict.bound("MiB of it in use, for larger objects", grown, max(2 * noise, SLACK_MIB))
+        grown, noise = slope([sample[f"{name} objects"] for sample in samples[third:]])
+        verdict.bound("small objects by which it grows in that time", grown, max(2 * noise, FEW_OBJECTS))
         for what in ("descriptors", "threads"):
             was, now = (max(sample[f"{name} {what}"] for sample in part) for part in (before, last))
             verdict.bound(f"{what} of the {name}, {was:.0f} then", now, was + FEW_MORE)

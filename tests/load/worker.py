@@ -20,6 +20,7 @@ from perdure.engine import Engine
 from perdure.runtime.options import WorkerOptions
 from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
+from tests.load.allocated import allocated
 from tests.load.pool import orders
 from tests.load.program import HOSTED
 
@@ -48,7 +49,7 @@ def figures(engines: list[Engine]) -> dict[str, Any]:
     total: Counter[str] = Counter()
     for one in engines:
         total.update(one.metrics())
-    return {"metrics": total, "asked": asked, "by_second": by_second, "objects": sys.getallocatedblocks()}
+    return {"metrics": total, "asked": asked, "by_second": by_second, "allocated": allocated()}
 
 
 async def main(url: str, wanted: dict[str, Any]) -> None:
