@@ -20,16 +20,13 @@ from perdure.client.client import Client
 from perdure.client.handle import Handle
 from perdure.clock import SECOND, Computer, microseconds
 from perdure.errors import DefinitionError, PerdureError
-from perdure.futures import to_future
 from perdure.kernel.breaker import BreakerSettings
-from perdure.kernel.commit import StartAnswer
-from perdure.kernel.message import Message, OnBrought, SendAnswer
 from perdure.kernel.policy import Policies
-from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.monitoring.monitor import Monitor
 from perdure.runtime.alerts import OnAlert, checked_on_alert
 from perdure.runtime.options import WorkerOptions
+from perdure.runtime.own_worker import OwnWorker
 from perdure.runtime.store_time import StoreTime
 from perdure.store.base import Store
 from perdure.store.notifications import Notification
@@ -120,7 +117,7 @@ class Engine(Client):
         )
         self._time = StoreTime(self.machine)
         self.committer = self._monitor.committer(store, self._time, self.machine, self.telemetry)
-        super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
+        super().__init__(store, self.committer, registry, self.machine, OwnWorker(self))
         self.tracer, self.declares, self._work = self._monitor.traces, work, work
         self.worker: Worker | None = None
         self._alone, self._migrate = alone, work if migrate is None else migrate
@@ -158,7 +155,6 @@ class Engine(Client):
 
     async def _begin_work(self) -> None:
         self._stopping = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
         self.committer.open()
         self.results.open()
         if self._work:
@@ -352,49 +348,3 @@ def _warn_of_quarantine(what: str) -> None:
     if not os.environ.get(settings.SEAL):
         text = "%s given to this engine only: quarantine workers have none unless %s names their module"
         logger("store").warning(text, what, settings.SEAL)
-
-
-class _OwnWorker:
-    """The worker of an engine, as its client uses it: see LocalWorker. Takes nothing while the engine has no worker."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def start(
-        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]
-    ) -> asyncio.Future[StartAnswer] | None:
-        """Start a process that our worker owns from the beginning, if it has room: no claim, no wake-up."""
-        worker = self._engine.worker
-        if worker is None or not worker.takes(process.kind):
-            return None
-        future: asyncio.Future[StartAnswer] = self._engine._loop.create_future()
-        worker.scheduler.eager.start(process, workflow, to_future(future), messages)
-        return future
-
-    async def has_room(self, kind: str) -> bool:
-        """See LocalWorker."""
-        worker = self._engine.worker
-        return worker is not None and await worker.has_room(kind)
-
-    def holds(self, process: bytes) -> bool:
-        """See LocalWorker."""
-        worker = self._engine.worker
-        return worker is not None and process in worker.scheduler.instances
-
-    def bring(self, message: Message, written: OnBrought) -> bool:
-        """See LocalWorker."""
-        worker = self._engine.worker
-        return worker is not None and worker.scheduler.bringing.bring(message, written)
-
-    def sent(self, message: Message, answer: SendAnswer) -> None:
-        """Let our worker hear the message now if it holds the process, or claim the process if no worker holds it."""
-        worker = self._engine.worker
-        if worker is not None and not worker.handed(message, answer):
-            worker.sent(answer.process, answer.owner)
-
-    def taken(self, process: bytes, token: int | None) -> None:
-        """Let our worker drop at once a process that a command from here took from it, before the fence refuses it."""
-        worker = self._engine.worker
-        if worker is not None:
-            worker.taken(process, token)
-            worker.hint()

@@ -81,6 +81,23 @@ async def test_a_worker_runs_what_its_schedules_start_without_a_claim(opened: Op
     assert (claims, held) == (0, 2), f"the schedule and its process: {await handle.status()}"
 
 
+async def test_what_a_worker_that_others_have_ended_wanted_to_start_is_started_by_whoever_may(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = await opened(work=True, workflows=[report])
+    whole = occurrences._Going.go
+
+    async def ended_meanwhile(self: occurrences._Going) -> occurrences.RoundReport:
+        await engine.store.retire(engine.worker.incarnation.id, None, died=True)
+        return await whole(self)
+
+    monkeypatch.setattr(occurrences._Going, "go", ended_meanwhile)
+    await engine.schedules.put("once", LATE, report, "x")
+    await until(lambda: done)
+    assert engine.telemetry.counters["starts_existing"] >= 1  # the start as its own was refused
+    assert len(await engine.list(Search(kind="report"))) == len(done) == 1
+
+
 def _all_heard(letters: int, row: Process) -> bool:
     return bool(row.state) and row.owner is None and row.seen == row.inbox == letters
 

@@ -19,6 +19,9 @@ class LocalWorker(Protocol):
     ) -> asyncio.Future[StartAnswer] | None:
         """Start a process that the worker owns from the beginning; None if the worker does not take it."""
 
+    def start_repeated(self, process: Process, workflow: Workflow[Any, Any]) -> asyncio.Future[StartAnswer] | None:
+        """The same for a process whose id others may start too: the worker owns it only if its row is new."""
+
     async def has_room(self, kind: str) -> bool:
         """Wait a moment for places in the worker, if it is full; false if they become free too slowly to wait again."""
 
@@ -43,6 +46,9 @@ class NoWorker:
     """The local worker of a pure client: it takes nothing and holds nothing."""
 
     def start(self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]) -> None:
+        """See LocalWorker."""
+
+    def start_repeated(self, process: Process, workflow: Workflow[Any, Any]) -> None:
         """See LocalWorker."""
 
     async def has_room(self, kind: str) -> bool:

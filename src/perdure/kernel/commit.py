@@ -131,12 +131,16 @@ CREATED = StartVerdict.CREATED
 
 
 class StartAnswer(Struct, frozen=True, gc=False):
-    """The answer to one start: ``id`` is that of the process that has the key, new or old."""
+    """The answer to one start: ``id`` is that of the process that has the key, new or old.
+
+    ``again``: a process of this very id was there already, by an earlier sending of this start or by somebody else's.
+    """
 
     verdict: StartVerdict
     id: bytes
     inbox: int = 0
     now: int = 0
+    again: bool = False
 
 
 class Outcome(Struct, frozen=True, gc=False):

@@ -32,18 +32,22 @@ Answered: TypeAlias = Callable[[Any], None]
 class EagerStart:
     """Starts processes as owned by this worker: no claim, no wake-up.
 
-    ``starting`` are those whose insert is not answered yet, by id: the callback for the answer, and the messages that
-    come with the start.
+    ``starting`` are those whose insert is not answered yet, by id: the callback for the answer, the messages that come
+    with the start, and whether others may start a process of the same id.
     """
 
     def __init__(self, scheduler: Holder) -> None:
         self.scheduler = scheduler
-        self.starting: dict[bytes, tuple[Answered, tuple[Message, ...]]] = {}
+        self.starting: dict[bytes, tuple[Answered, tuple[Message, ...], bool]] = {}
         self._void: set[bytes] = set()
 
     def void(self) -> None:
         """The worker's incarnation has ended: what is being started in its name is not held here (rule 11)."""
         self._void = set(self.starting)
+
+    def knows(self, process: bytes) -> bool:
+        """Whether a process of that id is held here or being started."""
+        return process in self.starting or process in self.scheduler.instances
 
     def start(
         self,
@@ -51,22 +55,26 @@ class EagerStart:
         workflow: Workflow[Any, Any],
         answered: Answered,
         messages: tuple[Message, ...] = (),
+        repeated: bool = False,
     ) -> None:
         """Have the first turn run, and the process stored with it in one insert. ``answered`` gets the StartAnswer.
 
         What the turn asked for is released when the insert has been committed, and messages that came with it have
         been heard. A process whose first turn would end it must hear them before: it is started the plain way.
+
+        ``repeated``: others may start a process of the same id, here or elsewhere. Then it is ours only if its row is
+        new: one that was there already may be anybody's, and may have ended.
         """
         scheduler = self.scheduler
         now = scheduler.parts.time.now()
         process = replace(process, owner=scheduler.parts.incarnation.id, token=1, created_at=now, opened_at=now)
-        self.starting[process.id] = answered, messages
+        self.starting[process.id] = answered, messages, repeated
         scheduler.feed(Instance(process, workflow, loop_of(process, workflow, scheduler.parts.policies)))
 
     def open(self, instance: Instance) -> None:
         """Run the first turn, and hand in the insert that carries it."""
         scheduler = self.scheduler
-        _, messages = self.starting[instance.process.id]
+        messages = self.starting[instance.process.id][1]
         try:
             turn.begin(instance, ours=True)
             turn.gather(instance)
@@ -93,7 +101,11 @@ class EagerStart:
     def _stored(self, instance: Instance, commit: Commit, answer: StartAnswer | StoreError) -> None:
         scheduler = self.scheduler
         counters = scheduler.parts.telemetry.counters
-        if isinstance(answer, StartAnswer) and answer.verdict is CREATED:
+        if (
+            isinstance(answer, StartAnswer)
+            and answer.verdict is CREATED
+            and not (answer.again and self.starting[instance.process.id][2])
+        ):
             self.starting.pop(instance.process.id)[0](answer)  # as ``_tell`` does: every start comes by here
             counters["starts"] += 1
             counters["turns"] += 1
@@ -109,7 +121,7 @@ class EagerStart:
             scheduler.parts.registry.note_limits(instance.process.kind)
             self._start_plain(instance, self.starting[instance.process.id][1])
         else:
-            # Another process has the key, or nothing could be stored: what the turn did in memory is void.
+            # Another process has the key or the id, or nothing could be stored: what the turn did in memory is void.
             self._tell(instance, answer)
             instance.drop()
             if isinstance(answer, StartAnswer):
@@ -117,5 +129,4 @@ class EagerStart:
 
     def _tell(self, instance: Instance, answer: Any) -> None:
         """Answer the caller that started the process."""
-        answered, _ = self.starting.pop(instance.process.id)
-        answered(answer)
+        self.starting.pop(instance.process.id)[0](answer)

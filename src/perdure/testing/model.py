@@ -57,7 +57,7 @@ class Model:
         holder = self._holder(process)
         if process.id in self.rows or (holder and holder.id == process.id):
             row = self.rows.get(process.id)
-            return StartAnswer(StartVerdict.CREATED, process.id, row.inbox if row else 0, self.now)
+            return StartAnswer(StartVerdict.CREATED, process.id, row.inbox if row else 0, self.now, again=True)
         if holder:
             verdict = StartVerdict.EXISTS if holder.input == process.input else StartVerdict.CONFLICT
             inbox = self.rows[holder.id].inbox if holder.id in self.rows else 0

@@ -27,7 +27,7 @@ from perdure.clock import microseconds
 from perdure.errors import ProcessNotFound
 from perdure.futures import OnAnswer, asked
 from perdure.kernel import payload
-from perdure.kernel.commit import Start, StartAnswer
+from perdure.kernel.commit import Start, StartAnswer, StartVerdict
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import DEFAULT_PRIORITY, FINAL, Process, Status
 from perdure.kernel.retry import Retry
@@ -127,10 +127,8 @@ class StartDoor(Protocol):
 class StartingWorker(Protocol):
     """The worker of the engine, which may run what it starts from the beginning: no claim, no replay."""
 
-    def start(
-        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[()]
-    ) -> Awaitable[StartAnswer] | None:
-        """Start a process that the worker owns from the beginning; None if the worker does not take it."""
+    def start_repeated(self, process: Process, workflow: Workflow[Any, Any]) -> Awaitable[StartAnswer] | None:
+        """Start a process that the worker owns if its row is new; None if the worker does not take it."""
 
 
 class StartingEngine(Protocol):
@@ -342,13 +340,15 @@ class _Going:
         answer = await self._store(process)
         return Occurrence(id_text(process.id), instant) if answer.id == process.id else None
 
-    def _store(self, process: Process) -> Awaitable[StartAnswer]:
+    async def _store(self, process: Process) -> StartAnswer:
         """Store a process: with its first turn, if this worker hosts it, has room, and has not tried before."""
         engine = self._engine
         workflow = engine.registry.versions.get((process.kind, process.code))
-        if workflow is None or attempt().number > 1:
-            return asked(engine.doors.start, Start(process))
-        return engine.local.start(process, workflow, ()) or asked(engine.doors.start, Start(process))
+        eager = None if workflow is None or attempt().number > 1 else engine.local.start_repeated(process, workflow)
+        answer: StartAnswer | None = None if eager is None else await eager
+        if answer is None or answer.verdict is StartVerdict.REFUSED:  # that of a worker which others have ended
+            answer = await asked(engine.doors.start, Start(process))
+        return answer
 
     def _id(self, instant: int) -> bytes:
         """The id of the process for that instant: the same at each attempt of this round, and no other round's."""

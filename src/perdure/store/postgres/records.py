@@ -269,7 +269,8 @@ def start_answers(starts: Sequence[Start], row: asyncpg.Record) -> list[StartAns
     answers = [StartAnswer(CREATED, start.process.id, len(start.messages), now) for start in starts]
     if row["odd"] is not None:
         for place, verdict, id, inbox in zip(row["odd"], row["verdicts"], row["ids"], row["inboxes"], strict=True):
-            answers[place - 1] = StartAnswer(StartVerdict(verdict), id, inbox, now)
+            found = StartVerdict(verdict)
+            answers[place - 1] = StartAnswer(found, id, inbox, now, found is CREATED)
     return answers
 
 

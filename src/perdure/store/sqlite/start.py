@@ -56,11 +56,12 @@ def start(transaction: Transaction, starts: Sequence[Start]) -> list[StartAnswer
         elif holder is None and key in keys:
             first = keys[key].process
             holder = _Holder(first.id, 0, first.input == process.input)
-        verdict = StartVerdict.CREATED
+        verdict = CREATED
         if holder is not None:
             if holder.id != process.id:
                 verdict = StartVerdict.EXISTS if holder.same else StartVerdict.CONFLICT
-            answers.append(StartAnswer(verdict, holder.id, holder.inbox, transaction.now))
+            again = verdict is CREATED
+            answers.append(StartAnswer(verdict, holder.id, holder.inbox, transaction.now, again))
             continue
         if process.owner is not None and not transaction.alive(process.owner):
             answers.append(StartAnswer(StartVerdict.REFUSED, process.id, 0, transaction.now))

@@ -82,7 +82,7 @@ class Greeting:
             start = self._start(trial, process, "paid")
             first = await trial.store.start([start])
             again = await trial.store.start([Start(trial.process()), start])
-            assert again[1] == first[0]
+            assert again[1] == replace(first[0], again=True)
             assert await self._messages(trial, process.id) == [(1, "paid")]
 
     async def test_rule_24_a_start_whose_key_is_taken_brings_nothing(self, trial: Trial) -> None:

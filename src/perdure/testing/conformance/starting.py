@@ -48,9 +48,23 @@ class Starting:
         starts = [Start(trial.process(key=f"order/{number}")) for number in range(3)]
         starts += [Start(trial.process()) for _ in range(3)]
         first = await trial.store.start(starts)
-        assert {answer.verdict for answer in first} == {StartVerdict.CREATED}
-        assert await trial.store.start(starts) == first
+        assert {(answer.verdict, answer.again) for answer in first} == {(StartVerdict.CREATED, False)}
+        assert await trial.store.start(starts) == [replace(answer, again=True) for answer in first]
         assert len(await trial.stored()) == 6
+
+    async def test_of_two_starts_of_one_id_in_a_batch_the_first_is_stored(self, trial: Trial) -> None:
+        process = trial.process(key="order/1")
+        opened, worker = await trial.time.now(), await trial.worker()
+        owned = replace(
+            process, owner=worker, token=1, version=1, events=1, created_at=opened, opened_at=opened, awaiting="ship"
+        )
+        answers = await trial.store.start([Start(process), Start(owned, (ONE_STEP,), LEASE)])
+        assert [(answer.verdict, answer.again) for answer in answers] == [
+            (StartVerdict.CREATED, False),
+            (StartVerdict.CREATED, True),
+        ]
+        assert [(row.owner, row.token) for row in await trial.stored()] == [(None, 0)]
+        assert (await trial.whole(process.id)).events == ()
 
     async def test_a_start_sent_again_after_the_process_moved_on_changes_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()

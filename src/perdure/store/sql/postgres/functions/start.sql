@@ -143,9 +143,10 @@ BEGIN
         DELETE FROM perdure.stream_gone g WHERE g.process = ANY (kept) AND g.xmin = pg_current_xact_id()::xid;
     END IF;
     IF created <> cardinality(records) OR kept IS NOT NULL THEN
-        SELECT array_agg(p.id IS NOT NULL ORDER BY u.n) INTO fresh
-        FROM unnest(records) WITH ORDINALITY AS u(id, kind, key, input, version, token, owner, lease, due_at, events,
-                                                  awaiting, code, created_at, opened_at, n)
+        SELECT array_agg(u.first AND p.id IS NOT NULL ORDER BY u.n) INTO fresh
+        FROM (SELECT r.id, r.n, row_number() OVER (PARTITION BY r.id ORDER BY r.n) = 1 AS first
+              FROM unnest(records) WITH ORDINALITY AS r(id, kind, key, input, version, token, owner, lease, due_at,
+                                                        events, awaiting, code, created_at, opened_at, n)) AS u
         LEFT JOIN LATERAL (
             SELECT p.id FROM perdure.process p
             WHERE p.id = u.id AND p.xmin = pg_current_xact_id()::xid LIMIT 1) AS p ON true;

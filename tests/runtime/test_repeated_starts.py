@@ -1,0 +1,78 @@
+"""A start that others may make too, under the same id: only the worker whose row is new runs the process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure import step, workflow
+from perdure.engine import Engine
+from perdure.kernel.commit import StartVerdict
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process, Status
+from tests.runtime.conftest import Open, until_row
+
+ran: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_run() -> None:
+    ran.clear()
+
+
+@step
+async def noted(name: str) -> str:
+    ran.append(name)
+    return name
+
+
+@workflow
+async def of_a_key(name: str) -> str:
+    return await noted(name)
+
+
+@workflow
+async def at_once(name: str) -> str:
+    ran.append(name)
+    return name
+
+
+def made(engine: Engine, kind: str = of_a_key.name) -> Process:
+    return Process(engine.machine.new_id(), kind, "k", b'["x"]', code="1")
+
+
+async def test_a_process_that_another_worker_has_ended_is_not_run_once_more(opened: Open) -> None:
+    (first, _), (second, _) = [await opened(work=True, workflows=[of_a_key]) for _ in range(2)]
+    process = made(first)
+    for engine in (first, second):
+        answer = engine.local.start_repeated(process, of_a_key)
+        assert answer is not None
+        assert ((await answer).verdict, (await answer).again) == (StartVerdict.CREATED, engine is second)
+        row = await until_row(first, id_text(process.id), lambda row: row.final)
+        assert row.status is Status.COMPLETED
+        assert not second.worker.scheduler.eager.knows(process.id)
+    await second.start(of_a_key, "y")
+    assert ran[0] == "x" and "x" not in ran[1:]
+
+
+async def test_a_process_that_ends_in_its_first_turn_has_the_result_of_the_first_start(opened: Open) -> None:
+    (first, _), (second, _) = [await opened(work=True, workflows=[at_once]) for _ in range(2)]
+    process = made(first, at_once.name)
+    for engine in (first, second):
+        answer = engine.local.start_repeated(process, at_once)
+        assert answer is not None and (await answer).again is (engine is second)
+    assert await second.process(id_text(process.id)).result() == "x"
+    counters = second.telemetry.counters
+    assert (counters["starts"], counters["starts_existing"]) == (0, 1)
+
+
+async def test_a_process_that_this_worker_holds_is_not_started_beside_itself(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[of_a_key])
+    process = made(engine)
+    answers = [engine.local.start_repeated(process, of_a_key) for _ in range(2)]
+    assert answers[0] is not None and answers[1] is None
+    await answers[0]
+    await until_row(engine, id_text(process.id), lambda row: row.final)
+    assert ran == ["x"]
+    assert await asyncio.wait_for(engine.process(id_text(process.id)).result(), 10) == "x"
