@@ -8,22 +8,32 @@ from datetime import datetime
 
 from msgspec import Struct, json
 
-from perdure import Retry, Schedule, limits, step, workflow
+from perdure import Retry, Schedule, attempt, limits, step, workflow
 from perdure.authoring.schedule.definition import Overlap, instant_of, moment
 from perdure.client.schedules import ScheduleHandle, ScheduleView
 from perdure.clock import SECOND
 from perdure.errors import IllegalMove, PerdureError
 from perdure.kernel.message import MessageType
-from perdure.kernel.names import id_text
+from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.store.base import Search
 from perdure.testing.simulator import Cluster
+from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.loop import SimLoop
 from tests.simulator.misfortune import by_the_weather_alone
+from tests.simulator.witness import Locks
+
+
+printing: list[tuple[str, Life]] = []
+"""The processes whose step has begun, each with the OS process in which it has."""
 
 
 @step(retry=Retry(attempts=60, first=0.2, cap=2.0), timeout=30)
 async def printed(name: str, seconds: float) -> str:
     """Take a while."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, SimLoop):
+        printing.append((attempt().process, loop.current()))
     await asyncio.sleep(seconds)
     return name
 
@@ -98,6 +108,8 @@ async def almanac(cluster: Cluster) -> None:
     limits.FOLDED_TURNS = cluster.pick((200, 6, 15))
     limits.SCHEDULE_STARTED_RECORDS = cluster.pick((100, 3))
     limits.SCHEDULE_LOOK_SECONDS = 1.0
+    printing.clear()
+    locks = cluster.server.locks = Locks(cluster.server.locks)
     taken: dict[bytes, int] = {}  # the store's time when a worker first had it: the row says what that worker thought
     cluster.monitor.took = lambda life, process: taken.setdefault(process.id, process.changed_at)
     try:
@@ -110,6 +122,10 @@ async def almanac(cluster: Cluster) -> None:
         for kept, view in zip(every, last, strict=True):
             await _judge(cluster, kept, view, taken)
             await (await kept.handle.process()).terminate(why="all is said")
+        for process, life in printing:
+            owners = cluster.monitor.leases.get(id_bytes(process), {})
+            ours = any(locks.ever.get(owner) is life for owner in owners)
+            cluster.require("one_owner", ours, f"a step of {process} began in a worker that has never had it")
     finally:
         limits.FOLDED_TURNS, limits.SCHEDULE_STARTED_RECORDS, limits.SCHEDULE_LOOK_SECONDS = before
 

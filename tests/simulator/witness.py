@@ -84,6 +84,8 @@ class Witness:
         leases = self.cluster.monitor.leases.get(id, {})
         mine = [end for owner, end in leases.items() if self.locks.ever.get(owner) is life]
         if not mine:
+            if effect.kind in ACTS:
+                self._fail(f"{effect.label}: {effect.kind} in a worker that has never had its process", "one_owner")
             return
         left = (max(mine) - self.cluster.wall.now()) / SECOND
         swarm = self.cluster.swarm
