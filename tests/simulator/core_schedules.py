@@ -23,7 +23,6 @@ from perdure.testing.simulator.loop import SimLoop
 from tests.simulator.misfortune import by_the_weather_alone
 from tests.simulator.witness import Locks
 
-
 printing: list[tuple[str, Life]] = []
 """The processes whose step has begun, each with the OS process in which it has."""
 
