@@ -149,6 +149,7 @@ async def test_a_process_at_rest_is_claimed_when_the_store_is_back(opened: Open,
                 raise StoreUnavailable("away")
 
     store.before = visit
+    await until(lambda: worker.worker is not None and not worker.worker.scheduler.instances)
     if not cached:
         worker.worker.scheduler.cache.evict(handle.id_bytes)
     worker.worker.claimer.undue([handle.id_bytes])

@@ -47,9 +47,10 @@ async def counting(signals: int) -> int:
     return total
 
 
-async def rests(engine: Engine, id: str, signals: int = 0) -> Any:
-    """Wait until the process has been let go, after so many signals."""
-    return await until_row(engine, id, lambda row: row.owner is None and row.seen == signals and row.awaiting)
+async def rests(engine: Engine, id: str, signals: int = 0) -> None:
+    """Wait until the process has been let go, after so many signals, and its worker knows: others may know before."""
+    row = await until_row(engine, id, lambda row: row.owner is None and row.seen == signals and row.awaiting)
+    await until(lambda: engine.worker is not None and row.id not in engine.worker.scheduler.instances)
 
 
 def hits(engine: Engine) -> tuple[int, int]:
