@@ -1,6 +1,6 @@
 """What metrics cost: one-step processes with and without them, in alternating pairs of one run on SQLite.
 
-``python -m bench.monitored [--pairs 7] [--n 4000]`` prints the rates, and the median of the ratios, which is to be
+``python -m bench.monitored [--pairs 25] [--n 4000]`` prints the rates, and the median of the ratios, which is to be
 at least 0.97.
 """
 
@@ -48,7 +48,7 @@ def pairs(number: int, n: int) -> list[tuple[float, float]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.monitored", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--pairs", type=int, default=25)
     parser.add_argument("--n", type=int, default=4_000)
     options = parser.parse_args()
     found = pairs(options.pairs, options.n)

@@ -1,6 +1,7 @@
 """Counts the bytecodes of a process with one step and of one with three, each from its start to its result.
 
-So it does of steps that are given a number, and of those that are given an object with others in it.
+So it does of steps that are given a number, and of those that are given an object with others in it; and of the first
+of these once more, with metrics.
 
 The database is written by the event loop itself: with a thread of its own, what else the machine does would decide how
 many records are in a batch, and so what each of them costs. Nothing but this program is traced, and with one thread:
@@ -19,6 +20,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from prometheus_client import CollectorRegistry
 
 from perdure import Engine, WorkerOptions, limits, step, workflow
 from perdure.authoring.workflow import Workflow
@@ -135,10 +137,11 @@ def counted() -> Iterator[Count]:
         sys.settrace(None)
 
 
-async def bytecodes(flow: Workflow[..., int]) -> float:
+async def bytecodes(flow: Workflow[..., int], metrics: CollectorRegistry | None = None) -> float:
     """Bytecodes of one process, of so many that are started at once on a fresh store, once the engine is warm."""
     store = SqliteStore("sqlite://:memory:", thread=NoThread)
-    async with Engine(store.url, store=store, work=True, workflows=[flow], options=PATIENT) as engine:
+    settings: dict[str, Any] = {"work": True, "workflows": [flow], "options": PATIENT, "metrics": metrics}
+    async with Engine(store.url, store=store, **settings) as engine:
 
         async def process(n: int) -> int:
             return await (await engine.start(flow, n)).result()
@@ -158,7 +161,9 @@ async def main() -> None:
     limits.BLOCKED_LOOP_SECONDS = HOUR_SECONDS  # so is a traced loop: what is said of it would be counted too
     one, three = await bytecodes(one_step), await bytecodes(three_steps)
     first, all = await bytecodes(one_basket), await bytecodes(three_baskets)
-    print(json.dumps({"step": (three - one) / 2, "process": one, "step with an object": (all - first) / 2}))
+    measured = await bytecodes(one_step, CollectorRegistry())
+    counts = {"step": (three - one) / 2, "process": one, "step with an object": (all - first) / 2}
+    print(json.dumps(counts | {"process with metrics": measured}))
 
 
 if __name__ == "__main__":

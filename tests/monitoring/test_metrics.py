@@ -189,7 +189,7 @@ async def test_an_engine_without_metrics_and_traces_is_made_of_the_plain_parts(o
     engine, _ = await opened(work=True, workflows=shop.WORKFLOWS)
     scheduler: Any = engine.worker.scheduler
     assert (type(engine.committer), type(scheduler.agent), type(engine.telemetry)) == (Committer, Agent, Telemetry)
-    assert scheduler.ready._turn == scheduler._turn and engine.tracer is None
+    assert scheduler.ready.turn == scheduler._turn and engine.tracer is None
 
 
 # -- names and labels ----------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ LABELLED: dict[str, Metric] = {
         "counter", ("breaker",), 1, "Times that a circuit breaker opened, again after a probe too, as written here."
     ),
     "perdure_turn_duration_seconds": Metric(
-        "histogram", ("phase",), 0, "Prepare: a history is replayed. Process: one turn in eight."
+        "histogram", ("phase",), 0, "Prepare: a history is replayed. Process: one turn for each batch written."
     ),
     "perdure_store_request_duration_seconds": Metric(
         "histogram", ("request",), 0, "Requests to the database: claim, start, commit, send, beat; rounds of sweeps."

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perdure.clock import SECOND
 from perdure.kernel.child import QUEUE_MARK
-from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.commit import APPLIED, CREATED, Commit, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import FINAL, RUNNING, Process
 from perdure.monitoring.catalogue import METRICS
@@ -21,14 +22,13 @@ from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
-    from perdure.runtime.observed import Records, Turn, WrittenAnswers
+    from perdure.runtime.observed import Records, WrittenAnswers
+    from perdure.runtime.ready import Ready
     from perdure.runtime.steps.attempt_run import AttemptRun
     from perdure.runtime.store_time import StoreTime
 
 Gauge = tuple[str, tuple[str, ...], float]
 """The name, the labels and the value of something that goes up and down."""
-
-TIMED_TURNS = 8
 
 SWEPT = ("sweep_passes", "sweep_rows_seen", "sweep_rows_changed", "sweep_rows_left")
 """What passes of sweeps have done: counted in all, and by sweep."""
@@ -107,6 +107,7 @@ class Metrics:
         self.turns = _histograms("perdure_turn_duration_seconds")
         self.requests = _histograms("perdure_store_request_duration_seconds")
         self.gauges = gauges
+        self._time_a_turn: Callable[[], None] = lambda: None
 
     def counters(self) -> Sequence[Counts]:
         """Its families of counters."""
@@ -125,34 +126,46 @@ class Metrics:
 
     def written(self, records: Records, answers: WrittenAnswers) -> None:
         """See Observer."""
+        self._time_a_turn()
         first: Any = records[0].__class__ if records else None
+        pairs: Iterable[Any] = zip(records, answers, strict=True)
         if first is Commit:
-            for commit, answer in zip(records, answers, strict=True):
+            for commit, answer in pairs:
                 if answer.verdict is APPLIED:
-                    self._committed(commit, answer)  # type: ignore[arg-type]  # a batch is of one kind
+                    after = commit.after
+                    if commit.version == 0 and after.opened_at is not None:
+                        self._began(after.kind, after.opened_at - after.created_at)
+                    if after.status is not RUNNING:
+                        self._stopped(after, commit.events, answer.now)
+                    for start in commit.starts:
+                        self._asked(start.process.kind)
         elif first is Start:
-            for start, answer in zip(records, answers, strict=True):
+            alike: dict[tuple[str, int | None], int] = {}
+            for start, answer in pairs:
                 if answer.verdict is CREATED:
-                    self._created(start, answer)  # type: ignore[arg-type]  # a batch is of one kind
+                    process, opened = start.process, start.process.opened_at
+                    one = process.kind, None if opened is None else opened - process.created_at
+                    alike[one] = alike.get(one, 0) + 1
+                    if process.status is not RUNNING:
+                        self._stopped(process, start.events, answer.now)
+            for (kind, waited), many in alike.items():
+                self._asked(kind, many)
+                if waited is not None:
+                    self._began(kind, waited, many)
 
-    def timed(self, turn: Turn, monotonic: Callable[[], float]) -> Turn:
-        """See Observer: one turn in so many is timed, since a process has several of them."""
-        cell, left = self.turns.cell(("process",)), 1
+    def watch(self, ready: Ready, monotonic: Callable[[], float]) -> None:
+        """See Observer: after each batch that the database has answered, one turn is timed; there are many more."""
+        cell, plain = self.turns.cell(("process",)), ready.turn
 
         def run(instance: Instance, now: int) -> None:
-            nonlocal left
-            left -= 1
-            if left:
-                turn(instance, now)
-                return
-            left = TIMED_TURNS
+            ready.turn = plain
             began = monotonic()
-            turn(instance, now)
+            plain(instance, now)
             seconds = monotonic() - began
             cell[bisect_left(BOUNDS, seconds)] += 1
             cell[-1] += seconds
 
-        return run
+        self._time_a_turn = partial(setattr, ready, "turn", run)
 
     def attempted(self, attempt: AttemptRun, seconds: float, failed: bool, time: StoreTime) -> None:
         """See Observer."""
@@ -165,35 +178,17 @@ class Metrics:
         kind = attempt.instance.process.kind
         self.timeouts.add((attempt.ask.name, kind[1:] if kind[:1] == QUEUE_MARK else ""))
 
-    def _created(self, start: Start, answer: StartAnswer) -> None:
-        process = start.process
-        self._asked(process.kind)
-        if process.opened_at is not None:
-            self._began(process)
-            if process.status is not RUNNING:
-                self._stopped(process, start.events, answer.now)
-
-    def _committed(self, commit: Commit, answer: CommitAnswer) -> None:
-        after = commit.after
-        if commit.version == 0 and after.opened_at is not None:
-            self._began(after)
-        if after.status is not RUNNING:
-            self._stopped(after, commit.events, answer.now)
-        for start in commit.starts:
-            self._asked(start.process.kind)
-
-    def _asked(self, kind: str) -> None:
+    def _asked(self, kind: str, many: int = 1) -> None:
         if kind[:1] == QUEUE_MARK:
-            self.queue_in.add((kind[1:],))
+            self.queue_in.add((kind[1:],), many)
         else:
-            self.started.add((kind,))
+            self.started.add((kind,), many)
 
-    def _began(self, process: Process) -> None:
-        kind, seconds = process.kind, ((process.opened_at or 0) - process.created_at) / SECOND
+    def _began(self, kind: str, waited: int, many: int = 1) -> None:
         if kind[:1] == QUEUE_MARK:
-            self.queue_waits.observe((kind[1:],), seconds)
+            self.queue_waits.observe((kind[1:],), waited / SECOND, many)
         else:
-            self.waits.observe((kind,), seconds)
+            self.waits.observe((kind,), waited / SECOND, many)
 
     def _stopped(self, process: Process, events: Sequence[Event], now: int) -> None:
         if not (events and (events[-1].type in STOPS or any(event.type in STOPS for event in events))):

@@ -68,12 +68,12 @@ class Histograms:
         self.name = name
         self.cells: dict[Labels, list[float]] = {}
 
-    def observe(self, labels: Labels, seconds: float) -> None:
-        """Note that one took so many seconds; a negative number, by clocks that differ, counts as none."""
+    def observe(self, labels: Labels, seconds: float, many: int = 1) -> None:
+        """Note that so many took so many seconds each; a negative number, by clocks that differ, counts as none."""
         cell = self.cells.get(labels) or self.cell(labels)
-        cell[bisect_left(BOUNDS, seconds)] += 1
+        cell[bisect_left(BOUNDS, seconds)] += many
         if seconds > 0.0:
-            cell[-1] += seconds
+            cell[-1] += many * seconds
 
     def cell(self, labels: Labels) -> list[float]:
         """The counts of a new series, or those of all others once there are too many."""

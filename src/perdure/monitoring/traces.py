@@ -45,7 +45,8 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from perdure.runtime.observed import Records, Turn, WrittenAnswers
+    from perdure.runtime.observed import Records, WrittenAnswers
+    from perdure.runtime.ready import Ready
     from perdure.runtime.steps.attempt_run import AttemptRun
     from perdure.runtime.store_time import StoreTime
 
@@ -144,9 +145,8 @@ class Traces:
         took = Took(attempt.number, now - round(seconds * 1_000_000), now)
         _keep(self._took, (process.id, process.run, ask.name, ask.place), took)
 
-    def timed(self, turn: Turn, monotonic: Callable[[], float]) -> Turn:
+    def watch(self, ready: Ready, monotonic: Callable[[], float]) -> None:
         """See Observer: a turn has no span."""
-        return turn
 
     def timed_out(self, attempt: AttemptRun) -> None:
         """See Observer: it ends as a failure."""

@@ -19,14 +19,12 @@ from perdure.runtime.steps.agent import Agent
 if TYPE_CHECKING:
     from perdure.futures import OnAnswer
     from perdure.runtime.parts import WorkerParts
+    from perdure.runtime.ready import Ready
     from perdure.runtime.shortage import Shortages
     from perdure.runtime.steps.attempt_run import AttemptRun, StepListener
     from perdure.runtime.steps.isolated.protocol import StepRaised
     from perdure.runtime.store_time import StoreTime
 
-
-Turn = Callable[[Any, int], None]
-"""Gives an instance its turn, at a time of the store."""
 
 Records = Sequence[Start] | Sequence[Commit] | Sequence[Message]
 WrittenAnswers = Sequence[StartAnswer | CommitAnswer | SendAnswer]
@@ -41,8 +39,8 @@ class Observer(Protocol):
     def attempted(self, attempt: AttemptRun, seconds: float, failed: bool, time: StoreTime) -> None:
         """An attempt of a step that had begun has ended after so many seconds; ``time`` is the store's."""
 
-    def timed(self, turn: Turn, monotonic: Callable[[], float]) -> Turn:
-        """The function that gives a process its turn, with what is measured of it around it."""
+    def watch(self, ready: Ready, monotonic: Callable[[], float]) -> None:
+        """Turns are run by this queue: put what is measured of one around its function, now and then."""
 
     def timed_out(self, attempt: AttemptRun) -> None:
         """An attempt ran over its deadline."""
@@ -98,13 +96,16 @@ class ObservedAgent(Agent):
             self.enter = tracer.enter
         super().__init__(parts, listener, shortages)
         self._observers: Sequence[Observer] = parts.observers
+        self._attempted = parts.observers[0].attempted if len(parts.observers) == 1 else self._tell
 
     def _ended(self, attempt_run: AttemptRun, result: bytes | None, error: BaseException | StepRaised | None) -> None:
         if attempt_run.started:
-            seconds = self.loop.time() - attempt_run.started
-            for observer in self._observers:
-                observer.attempted(attempt_run, seconds, error is not None, self.time)
+            self._attempted(attempt_run, self.loop.time() - attempt_run.started, error is not None, self.time)
         Agent._ended(self, attempt_run, result, error)  # for each step: super() would cost more
+
+    def _tell(self, attempt_run: AttemptRun, seconds: float, failed: bool, time: StoreTime) -> None:
+        for observer in self._observers:
+            observer.attempted(attempt_run, seconds, failed, time)
 
     def _deadline(self, attempt_run: AttemptRun) -> None:
         before = self.telemetry.counters["step_timeouts"]
@@ -112,10 +113,3 @@ class ObservedAgent(Agent):
         if self.telemetry.counters["step_timeouts"] != before:
             for observer in self._observers:
                 observer.timed_out(attempt_run)
-
-
-def timed(turn: Turn, parts: WorkerParts) -> Turn:
-    """The same function, with what observers measure of it around it."""
-    for observer in parts.observers:
-        turn = observer.timed(turn, parts.time.monotonic)
-    return turn

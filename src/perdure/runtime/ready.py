@@ -22,10 +22,11 @@ class Ready:
     """First in, first out; a process waits in it once, whatever arrives for it meanwhile.
 
     All turns of a pass have one time: that of its beginning, which is no earlier than what came in for them.
+    ``turn`` gives a process its turn, at that time.
     """
 
     def __init__(self, turn: Callable[[Instance, int], None], time: StoreTime) -> None:
-        self._turn = turn
+        self.turn = turn
         self._time = time
         self._loop = asyncio.get_running_loop()
         self._queue: dict[Instance, None] = {}
@@ -52,7 +53,7 @@ class Ready:
                 for instance in list(islice(queue, TURNS_PER_PASS)):
                     del queue[instance]
                     if not instance.gone:
-                        self._turn(instance, now)
+                        self.turn(instance, now)
         finally:  # also when Ctrl-C interrupts a turn: the worker still has to stop gracefully
             self._scheduled = bool(queue)
             if queue:

@@ -23,7 +23,7 @@ from perdure.runtime.bringing import Bringing
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.instance import Instance
-from perdure.runtime.observed import ObservedAgent, timed
+from perdure.runtime.observed import ObservedAgent
 from perdure.runtime.parts import WorkerParts
 from perdure.runtime.process_cache import ProcessCache
 from perdure.runtime.ready import Alarms, Ready
@@ -68,7 +68,9 @@ class Scheduler:
         self.bringing = Bringing(self)
         self.cache = ProcessCache(0 if parts.alone else parts.options.cached)
         self.starting = self.eager.starting
-        self.ready = Ready(timed(self._turn, parts), parts.time)
+        self.ready = Ready(self._turn, parts.time)
+        for observer in parts.observers:
+            observer.watch(self.ready, parts.time.monotonic)
         self.feed = self.ready.put
 
     # -- holding processes -------------------------------------------------------------------------------------
