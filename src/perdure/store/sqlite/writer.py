@@ -81,7 +81,8 @@ NotificationOf: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Transaction]
 class _Piece(Struct, frozen=True, gc=False):
     """What one transaction writes: ``at_once`` first if it is given, ``body`` otherwise or after a Collision.
 
-    If it is not ``synced``, a power cut may undo it.
+    If it is not ``synced``, a power cut may undo it. It is ``small`` if it is known to be written quickly: how much a
+    sweep writes is not known in advance.
     """
 
     body: Callable[[Transaction], Any]
@@ -92,12 +93,7 @@ class _Piece(Struct, frozen=True, gc=False):
     records: int = 0
     synced: bool = True
     notification: Callable[[Sequence[Any], Transaction], Notification] | None = None
-    large: bool = False
-
-    @property
-    def small(self) -> bool:
-        """Whether it is written quickly; how much a sweep writes is not known in advance."""
-        return 0 < self.records <= SMALL_RECORDS and not self.large
+    small: bool = False
 
 
 class Writer:
@@ -130,7 +126,7 @@ class Writer:
 
     async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False, synced: bool = True) -> T:
         """Run ``body`` in one transaction."""
-        piece = _Piece(body, records=int(urgent), synced=synced)
+        piece = _Piece(body, synced=synced, small=urgent)
         answer: T = await self._done(partial(self._write, piece), urgent=urgent)
         return answer
 
@@ -155,13 +151,13 @@ class Writer:
         cut may undo a batch that is not ``synced``.
         """
         answers: list[T] = []
-        large = large or len(records) > SMALL_RECORDS  # so are all its portions: a small writer goes before each
+        small = len(records) <= SMALL_RECORDS and not large  # no portion of more is: a small writer goes before each
 
         def portion(begin: int) -> _Piece:
             part = records[begin : begin + self.pace.records]
             hope = None if at_once is None else partial(_onto, at_once, part)
             said = None if notification is None else partial(notification, part)
-            return _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), synced, said, large)
+            return _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), synced, said, small)
 
         while len(answers) < len(records):
             answers += await self._done(partial(self._portions, portion, len(answers), len(records)))
