@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.clock import SECOND
 from perdure.kernel.child import QUEUE_MARK
-from perdure.kernel.commit import APPLIED, CREATED, Commit, Start
+from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import FINAL, RUNNING, Process
 from perdure.monitoring.catalogue import METRICS
@@ -130,28 +130,9 @@ class Metrics:
         first: Any = records[0].__class__ if records else None
         pairs: Iterable[Any] = zip(records, answers, strict=True)
         if first is Commit:
-            for commit, answer in pairs:
-                if answer.verdict is APPLIED:
-                    after = commit.after
-                    if commit.version == 0 and after.opened_at is not None:
-                        self._began(after.kind, after.opened_at - after.created_at)
-                    if after.status is not RUNNING:
-                        self._stopped(after, commit.events, answer.now)
-                    for start in commit.starts:
-                        self._asked(start.process.kind)
+            self._committed(pairs)
         elif first is Start:
-            alike: dict[tuple[str, int | None], int] = {}
-            for start, answer in pairs:
-                if answer.verdict is CREATED:
-                    process, opened = start.process, start.process.opened_at
-                    one = process.kind, None if opened is None else opened - process.created_at
-                    alike[one] = alike.get(one, 0) + 1
-                    if process.status is not RUNNING:
-                        self._stopped(process, start.events, answer.now)
-            for (kind, waited), many in alike.items():
-                self._asked(kind, many)
-                if waited is not None:
-                    self._began(kind, waited, many)
+            self._created(pairs)
 
     def watch(self, ready: Ready, monotonic: Callable[[], float]) -> None:
         """See Observer: after each batch that the database has answered, one turn is timed; there are many more."""
@@ -177,6 +158,32 @@ class Metrics:
         """See Observer."""
         kind = attempt.instance.process.kind
         self.timeouts.add((attempt.ask.name, kind[1:] if kind[:1] == QUEUE_MARK else ""))
+
+    def _committed(self, pairs: Iterable[tuple[Commit, CommitAnswer]]) -> None:
+        for commit, answer in pairs:
+            if answer.verdict is APPLIED:
+                after = commit.after
+                if commit.version == 0 and after.opened_at is not None:
+                    self._began(after.kind, after.opened_at - after.created_at)
+                if after.status is not RUNNING:
+                    self._stopped(after, commit.events, answer.now)
+                for start in commit.starts:
+                    self._asked(start.process.kind)
+
+    def _created(self, pairs: Iterable[tuple[Start, StartAnswer]]) -> None:
+        """Of a batch most are of one kind, and begin where they are started, without a wait."""
+        alike: dict[tuple[str, int | None], int] = {}
+        for start, answer in pairs:
+            if answer.verdict is CREATED:
+                process, opened = start.process, start.process.opened_at
+                one = process.kind, None if opened is None else opened - process.created_at
+                alike[one] = alike.get(one, 0) + 1
+                if process.status is not RUNNING:
+                    self._stopped(process, start.events, answer.now)
+        for (kind, waited), many in alike.items():
+            self._asked(kind, many)
+            if waited is not None:
+                self._began(kind, waited, many)
 
     def _asked(self, kind: str, many: int = 1) -> None:
         if kind[:1] == QUEUE_MARK:
