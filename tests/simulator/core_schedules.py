@@ -177,9 +177,14 @@ async def _judge(cluster: Cluster, kept: Kept, view: ScheduleView, taken: dict[b
     rows = await _processes(cluster, kept)
     instants = {_instant(row): row for row in rows}
     cluster.require("effect_once", len(instants) == len(rows), f"an instant of schedule {kept.name} came twice")
-    due = {at: row for at, row in instants.items() if at % (kept.every * SECOND) == 0 and at > kept.made}
-    triggered = {id_text(row.id) for at, row in instants.items() if at % (kept.every * SECOND)}
-    cluster.require("effect_once", triggered >= set(kept.triggered), f"a trigger of schedule {kept.name} is lost")
+    triggered = {at: row for at, row in instants.items() if id_text(row.id) in kept.triggered}
+    cluster.require("effect_once", len(triggered) == len(kept.triggered), f"a trigger of schedule {kept.name} is lost")
+    # One that was triggered at the very instant of an occurrence is that occurrence too.
+    due = {
+        at: row
+        for at, row in instants.items()
+        if at % (kept.every * SECOND) == 0 and at > kept.made and at not in triggered
+    }
     for at, row in due.items():
         began = min(row.created_at, taken.get(row.id, at))
         cluster.require("the_value_is_exact", began >= at, f"{row.key} began {(at - began) / SECOND} s early")

@@ -256,6 +256,7 @@ class ScheduleHandle:
     ) -> Handle[Any]:
         """Start a process now, also while others run or the schedule pauses, and return its handle.
 
+        At the very microsecond of an occurrence it is the process of that occurrence too.
         Raises TimeoutError if no worker has answered after ``timeout`` seconds (default: never); the process is started
         all the same once one runs. Raises CallRefused or CallUnanswered if the schedule is broken: see its text.
         """
