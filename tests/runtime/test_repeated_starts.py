@@ -11,7 +11,7 @@ from perdure.engine import Engine
 from perdure.kernel.commit import StartVerdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
-from tests.runtime.conftest import Open, until_row
+from tests.runtime.conftest import Open, until, until_row
 
 ran: list[str] = []
 
@@ -76,3 +76,27 @@ async def test_a_process_that_this_worker_holds_is_not_started_beside_itself(ope
     await until_row(engine, id_text(process.id), lambda row: row.final)
     assert ran == ["x"]
     assert await asyncio.wait_for(engine.process(id_text(process.id)).result(), 10) == "x"
+
+
+async def test_a_start_after_one_that_an_ended_incarnation_made_is_held(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[of_a_key])
+    worker = engine.worker
+    assert worker is not None
+    ended, renewed = worker.incarnation.id, asyncio.Event()
+
+    async def visit(name: str, argument: object) -> None:
+        if name == "start":
+            await renewed.wait()
+
+    store.before = visit
+    process = made(engine)
+    first = engine.local.start_repeated(process, of_a_key)
+    await store.store.retire(ended, None, died=False)
+    worker.retired(ended)
+    await until(lambda: worker.incarnation.id != ended)
+    renewed.set()
+    assert first is not None and (await first).verdict is StartVerdict.REFUSED
+    second = engine.local.start_repeated(process, of_a_key)
+    assert second is not None and (await second).verdict is StartVerdict.CREATED
+    row = await until_row(engine, id_text(process.id), lambda row: row.final)
+    assert (row.token, ran) == (1, ["x"]), "nobody had to claim it"
