@@ -140,8 +140,7 @@ def counted() -> Iterator[Count]:
 async def bytecodes(flow: Workflow[..., int], metrics: CollectorRegistry | None = None) -> float:
     """Bytecodes of one process, of so many that are started at once on a fresh store, once the engine is warm."""
     store = SqliteStore("sqlite://:memory:", thread=NoThread)
-    settings: dict[str, Any] = {"work": True, "workflows": [flow], "options": PATIENT, "metrics": metrics}
-    async with Engine(store.url, store=store, **settings) as engine:
+    async with Engine(store.url, store=store, work=True, workflows=[flow], options=PATIENT, metrics=metrics) as engine:
 
         async def process(n: int) -> int:
             return await (await engine.start(flow, n)).result()

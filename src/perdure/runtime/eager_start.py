@@ -109,7 +109,7 @@ class EagerStart:
             self.starting.pop(instance.process.id)[0](answer)  # as ``_tell`` does: every start comes by here
             counters["starts"] += 1
             counters["turns"] += 1
-            if self._void and self._was_void(instance) and commit.after.owner is not None:
+            if self._void and self._take_void(instance) and commit.after.owner is not None:
                 instance.drop()  # its row is freed with those of the incarnation in whose name it was stored
                 return
             scheduler.instances[instance.process.id] = instance
@@ -129,11 +129,11 @@ class EagerStart:
 
     def _tell(self, instance: Instance, answer: Any) -> None:
         """Answer the caller that started the process."""
-        self._was_void(instance)
+        self._take_void(instance)
         self.starting.pop(instance.process.id)[0](answer)
 
-    def _was_void(self, instance: Instance) -> bool:
-        """Whether a start was void when it was answered; the next one of that id is not."""
+    def _take_void(self, instance: Instance) -> bool:
+        """Forget that a start is void, once it is answered, and say whether it was: the next one of that id is not."""
         void = instance.process.id in self._void
         self._void.discard(instance.process.id)
         return void

@@ -40,7 +40,7 @@ class Observer(Protocol):
         """An attempt of a step that had begun has ended after so many seconds; ``time`` is the store's."""
 
     def watch(self, ready: Ready, monotonic: Callable[[], float]) -> None:
-        """Turns are run by this queue: put what is measured of one around its function, now and then."""
+        """This queue runs the turns: to measure one, replace its ``turn``, and put it back when that one is over."""
 
     def timed_out(self, attempt: AttemptRun) -> None:
         """An attempt ran over its deadline."""
