@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from perdure import settings
 from perdure.authoring import isolation
-from perdure.authoring.library import library_workflows
+from perdure.authoring.library import host_library
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import StepPolicies
 from perdure.authoring.workflow import Workflow
@@ -172,7 +172,8 @@ class Engine(Client):
             await self.worker.start()
             self._monitor.follow(self.worker)
             for workflow in list(self.registry.kinds.values()):
-                await self.schedules.declare(workflow)
+                if workflow.schedule is not None:
+                    await self.schedules.declare(workflow, workflow.schedule)
             if self._alert_rules:
                 await self.alerts.declare(self._alert_rules)
                 self.worker.alert_rules.begin()
@@ -338,9 +339,7 @@ def _hosted(registry: Registry | None, workflows: Iterable[Workflow[Any, Any]] |
     """What an engine hosts: by default all that the program has defined, and in a worker the library's own too."""
     if registry is None:
         registry = Registry.of_program() if workflows is None else Registry(*workflows)
-    for own in library_workflows() if work else ():
-        registry.add(own)
-    return registry
+    return host_library(registry) if work else registry
 
 
 def _warn_of_quarantine(what: str) -> None:

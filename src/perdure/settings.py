@@ -19,11 +19,10 @@ from perdure.kernel.missing import MissingRule
 from perdure.kernel.missing import rules_of as rules_for_missing
 from perdure.kernel.outage import OutageRule, rules_of
 from perdure.kernel.policy import POLICIES, Policies
-from perdure.kernel.retention import RetentionRule
-from perdure.kernel.retention import rules_of as retention_rules_of
 from perdure.kernel.sweep_pass import paces
 
 if TYPE_CHECKING:
+    from perdure.kernel.retention import RetentionRule
     from perdure.store.sealed.codec import Codec
     from perdure.store.sealed.offload import Offload
 
@@ -92,7 +91,11 @@ def retention(own: Any = ()) -> tuple[RetentionRule, ...]:
     file, found = _config()
     of_environment = _decoded(RETENTION, _RULE_EXAMPLE, ())
     sources = ((RETENTION, of_environment), (file, found.get("retention", ())), ("the program", own))
-    return tuple(rule for source, given in sources for rule in retention_rules_of(source, given))
+    if all(given == () for _, given in sources):
+        return ()
+    from perdure.kernel import retention as kernel_retention
+
+    return tuple(rule for source, given in sources for rule in kernel_retention.rules_of(source, given))
 
 
 def worker_retention(own: Any, seconds: float) -> tuple[RetentionRule, ...]:
@@ -100,6 +103,8 @@ def worker_retention(own: Any, seconds: float) -> tuple[RetentionRule, ...]:
     rules = retention(own)
     if not rules:
         return ()
+    from perdure.kernel.retention import RetentionRule
+
     return (*rules, RetentionRule(after=seconds))
 
 

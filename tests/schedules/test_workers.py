@@ -186,7 +186,7 @@ async def test_a_worker_does_not_begin_if_the_database_does_not_answer_what_its_
     engine, store = await opened(workflows=[tidy])
     Outage("search").upon(store).away = True
     with pytest.raises(StoreUnavailable):
-        await engine.schedules.declare(tidy)
+        await engine.schedules.declare(tidy, Schedule("@yearly"))
 
 
 async def test_a_schedule_survives_its_worker_and_goes_on_where_it_was(opened: Open) -> None:

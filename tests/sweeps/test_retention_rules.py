@@ -17,9 +17,9 @@ from perdure.kernel import archive
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import id_text
-from perdure.kernel.note import Note
+from perdure.kernel.note import RETENTION, Note
 from perdure.kernel.process import Status
-from perdure.kernel.retention import RETENTION, RetentionState
+from perdure.kernel.retention import RetentionState
 from perdure.retention.remover import Remover
 from perdure.runtime.sweeps import finished_long_ago
 from perdure.runtime.sweeps.context import SweepContext

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.authoring.definitions import origin_of
 from perdure.authoring.fingerprint import fingerprints
@@ -29,17 +29,29 @@ _NO_STEPS = frozenset({type, FunctionType, BuiltinFunctionType, ModuleType, None
 """The types of most of what code names. Others are searched for the attributes of a step, which takes long."""
 
 
+class LateWorkflow(NamedTuple):
+    """A workflow whose module is imported when the first of its processes is claimed, or when somebody asks for it.
+
+    ``load`` gives the workflow, which the registry knows from then on. The ``fingerprint`` of its code is known before.
+    """
+
+    load: Callable[[], Workflow[Any, Any]]
+    fingerprint: str
+
+
 class Registry:
     """The workflows known here. ``kinds`` holds them by name, ``sources`` the modules and files that define them.
 
     Of several versions of one workflow ``kinds`` has the one defined last, which starts processes; ``versions`` has
     all. ``queues`` holds the work of each queue served here, by the kind of its tasks. ``limited`` says that one of
     these has a limit of its own, or that there are ``limited_kinds``, of which it is known here that they have limits.
+    ``late`` are hosted too, and join the others once they are loaded.
     """
 
     def __init__(self, *members: Workflow[Any, Any] | ModuleType | str) -> None:
         self.kinds: dict[str, Workflow[Any, Any]] = {}
         self.versions: dict[tuple[str, str], Workflow[Any, Any]] = {}
+        self.late: dict[tuple[str, str], LateWorkflow] = {}
         self.queues: dict[str, QueueWork] = {}
         self.labels: tuple[str, ...] = ()
         self.limited_kinds: set[str] = set()
@@ -65,13 +77,15 @@ class Registry:
     def hosted(self) -> tuple[tuple[str, str], ...]:
         """The (kind, version) pairs of which this registry can run processes."""
         pairs = [pair for pair in self.versions if pair[0] in self.kinds]
-        return (*pairs, *((kind, label) for kind in self.queues for label in ("", *self.labels)))
+        queues = ((kind, label) for kind in self.queues for label in ("", *self.labels))
+        return (*dict.fromkeys((*pairs, *self.late)), *queues)
 
     def offer(self, schema: int) -> Offer:
         """The offer of a worker with this registry; ``schema`` is the newest one that its Perdure knows."""
-        functions = [workflow.function for workflow in self.versions.values()]
-        codes = dict(zip(self.versions, fingerprints(functions), strict=True))
-        places = {pair: _plain(origin_of(workflow.function)) for pair, workflow in self.versions.items()}
+        functions = {pair: one.function for pair, one in self.versions.items() if pair not in self.late}
+        codes = dict(zip(functions, fingerprints(functions.values()), strict=True))
+        codes |= {pair: late.fingerprint for pair, late in self.late.items()}
+        places = {pair: _plain(origin_of(function)) for pair, function in functions.items()}
         origins = {pair: place for pair, place in places.items() if place not in ("", pair[1])}
         return Offer(frozenset(self.hosted), codes, schema, origins)
 
@@ -155,7 +169,7 @@ class Registry:
 
     def code_of(self, kind: str, version: str) -> Workflow[Any, Any]:
         """The workflow that runs processes of a hosted kind and version, or a queue's tasks; raises KeyError."""
-        return self.versions.get((kind, version)) or self.queues[kind]
+        return self.versions.get((kind, version)) or self.queues.get(kind) or self.late[kind, version].load()
 
     def find(self, kind: str | Workflow[Any, Any]) -> Workflow[Any, Any]:
         """The workflow of that name, or the given one once it is known; raises UnknownKind with near matches."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
 from perdure import limits
-from perdure.authoring.machine.method import CallMethod
+from perdure.authoring.method import CallMethod
 from perdure.client import validation
 from perdure.client.answers import HELD_POLL_SECONDS, CallHint
 from perdure.client.parts import Reference

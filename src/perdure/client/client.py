@@ -14,7 +14,6 @@ from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, spli
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.answers import Answers
-from perdure.client.debounce import debounced
 from perdure.client.explaining.verbs import Explaining
 from perdure.client.groups import Groups
 from perdure.client.handle import Handle
@@ -226,6 +225,8 @@ class Client(Explaining, Groups):
 
         if options.reply_to is not None:
             process = await self.reply_addresses.given(process, options.reply_to)
+        from perdure.client.debounce import debounced
+
         return await debounced(self.parts, begin, process, flow, options)
 
     async def _dated(self, fresh: Sequence[Process], delay: int | None = None) -> list[Process]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ParamSpec, overload
 
 from perdure import limits
-from perdure.authoring.machine.method import RepairMethod, SignalMethod
+from perdure.authoring.method import RepairMethod, SignalMethod
 from perdure.client import decision, validation
 from perdure.client.adjust import Adjustments
 from perdure.client.decision import Decision, never

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perdure import limits
 from perdure.client import validation
 from perdure.client.calls import Calls
 from perdure.client.commands import Commands
-from perdure.client.fork import forked
 from perdure.client.parts import ClientParts
 from perdure.client.results import SETTLED, outcome
 from perdure.client.status_changes import StatusChange, status_changes
-from perdure.client.trace import TracedStep, traced
 from perdure.client.values import Published
 from perdure.client.view import ProcessView, views
 from perdure.clock import Duration
 from perdure.kernel.commit import CREATED
 from perdure.kernel.event import Event
 from perdure.kernel.message import SendVerdict
+
+if TYPE_CHECKING:
+    from perdure.client.trace import TracedStep
 
 ResultT = TypeVar("ResultT")
 
@@ -105,6 +106,8 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         Those that are open come last. See :class:`TracedStep` for what is known of each. It is read from the first
         100,000 such events: what comes after them is left out.
         """
+        from perdure.client.trace import traced
+
         return await traced(self._parts, self.id_bytes)
 
     async def fork(
@@ -130,6 +133,8 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         would undo it; InvalidInput, UnreadablePayload, NewerRecord, DamagedRecord for a history that cannot be copied.
         """
         sender = validation.sender(who, why, origin)
+        from perdure.client.fork import forked
+
         kind, answer = await forked(self._parts, self.id_bytes, at, key, version, sender)
         created = answer.verdict is CREATED
         return Handle(self._parts, answer.id, kind, key, created=created, result_type=self._type)

@@ -130,15 +130,13 @@ class Schedules:
         await self._put(name, schedule.plan, await self._targets(schedule, workflow, args, kwargs))
         return self.handle(name)
 
-    async def declare(self, workflow: Workflow[Any, Any]) -> None:
+    async def declare(self, workflow: Workflow[Any, Any], schedule: Schedule) -> None:
         """Put the schedule with which a workflow was defined, under the workflow's name, unless it stands as it is.
 
         One that cannot be read here, or whose process was ended by a person or takes no more messages, stays as it is,
         and this is logged: the worker has other things to do.
         """
-        if workflow.schedule is None:
-            return
-        plan, target = workflow.schedule.plan, await self._targets(workflow.schedule, workflow, (), {})
+        plan, target = schedule.plan, await self._targets(schedule, workflow, (), {})
         found = await self._client.store.search(Search(kind=KIND, key=workflow.name, limit=1))
         if not found or not stands(found[0], plan, target):
             try:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from perdure import limits
-from perdure.authoring.machine.method import Method
+from perdure.authoring.method import Method
 from perdure.authoring.start import NamedWorkflow, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.clock import SECOND, in_seconds, microseconds

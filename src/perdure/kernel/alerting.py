@@ -14,10 +14,8 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.clock import SECOND, microseconds
-from perdure.kernel.note import Note
+from perdure.kernel.note import ALERT_RULE, Note
 
-PREFIX = "alert rule "
-"""A note whose name begins with this holds the rule that is named behind it."""
 SUBJECTS = 100
 """So many subjects of a rule are known at once; of more, those that concern few processes wait.
 
@@ -285,5 +283,5 @@ def _sentence(one: AlertSubject) -> str:
 
 def rule_of(note: Note) -> KeptAlertRule | None:
     """The rule that a note holds; None if it holds none, or one that was removed."""
-    kept = note.read(KeptAlertRule) if note.name.startswith(PREFIX) else None
+    kept = note.read(KeptAlertRule) if note.name.startswith(ALERT_RULE) else None
     return None if kept is None or kept.plan is None else kept

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from msgspec import Raw, Struct, json
-from msgspec.structs import replace
 
 from perdure.errors import InvalidInput, InvalidKey
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.integrity import needed
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process, Status
@@ -136,26 +136,6 @@ def record_of(process: Process, events: Sequence[Event], messages: Sequence[Mess
         process.created_at, process.opened_at, process.changed_at, process.share, process.cost,
     )  # fmt: skip
     return ArchivedRecord(row, stored(events), [_message(one) for one in needed(process, events, messages)])
-
-
-def needed(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> list[Message]:
-    """The messages that the run needs: those that its events have received, and those that no run has received.
-
-    They are as they were when the row was read, whatever came or was received since.
-    """
-    by = {event.message: event.number for event in events if event.message is not None}
-    return [
-        replace(one, consumed_run=process.run if one.number in by else None, consumed_by=by.get(one.number))
-        for one in messages
-        if one.number <= process.inbox and (one.number in by or _waited(process, one))
-    ]
-
-
-def _waited(process: Process, message: Message) -> bool:
-    """Whether no event had received the message when the row was read."""
-    if message.consumed_by is None or message.consumed_run is None:
-        return True
-    return (message.consumed_run, message.consumed_by) > (process.run, process.events)
 
 
 def stored(events: Iterable[Event]) -> list[StoredEvent]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from perdure.errors import DamagedRecord, NewerRecord, StoreError
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
@@ -187,3 +189,23 @@ def refuse_newer(process: Process, events: Sequence[Event]) -> None:
     """Raise NewerRecord if a new run would be made of a history that is not understood."""
     if not set(map(type, map(_type_of, events))) <= _EVENTS:
         raise _unknown(process, "event", events)
+
+
+def needed(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> list[Message]:
+    """The messages that the run needs: those that its events have received, and those that no run has received.
+
+    They are as they were when the row was read, whatever came or was received since.
+    """
+    by = {event.message: event.number for event in events if event.message is not None}
+    return [
+        replace(one, consumed_run=process.run if one.number in by else None, consumed_by=by.get(one.number))
+        for one in messages
+        if one.number <= process.inbox and (one.number in by or _waited(process, one))
+    ]
+
+
+def _waited(process: Process, message: Message) -> bool:
+    """Whether no event had received the message when the row was read."""
+    if message.consumed_by is None or message.consumed_run is None:
+        return True
+    return (message.consumed_run, message.consumed_by) > (process.run, process.events)

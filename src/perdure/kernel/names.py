@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from unicodedata import is_normalized
 
 from perdure.errors import InvalidKey
@@ -57,6 +56,8 @@ def is_made_of(text: str, parts: Sequence[str]) -> bool:
 
 def near(name: str, known: Iterable[str]) -> str:
     """A sentence that offers the names that look like one that is not known; empty if there is none."""
+    from difflib import get_close_matches  # here: a worker that makes no such mistake needs none of it
+
     close = get_close_matches(name, known, 3)
     return f" Did you mean {', '.join(map(repr, close))}?" if close else ""
 

@@ -15,6 +15,12 @@ from msgspec import Struct, json
 from perdure.errors import PayloadError
 from perdure.kernel.stored import MALFORMED
 
+ALERT_RULE = "alert rule "
+"""A note whose name begins with this holds the alert rule that is named behind it."""
+RETENTION = "retention"
+"""The name of the note that says how far retention has come."""
+RULES_COUNT = 24 * 3600 * 1_000_000
+"""Microseconds for which that note counts, and for which the place of a rule is kept that no worker has any more."""
 ContentT = TypeVar("ContentT", bound=Struct)
 
 

@@ -20,13 +20,10 @@ from perdure import limits
 from perdure.clock import Duration, in_seconds, microseconds, seconds_of
 from perdure.errors import DefinitionError
 from perdure.kernel.names import check_name, is_made_of
+from perdure.kernel.note import RULES_COUNT
 from perdure.kernel.plain import shown
 from perdure.kernel.process import FINAL, Process, Status
 
-RETENTION = "retention"
-"""The name of the note."""
-RULES_COUNT = 24 * 3600 * 1_000_000
-"""Microseconds for which the note counts, and for which the place of a rule is kept that no worker has any more."""
 FOR_EVER = "never"
 """What a file or the environment says for None, the age at which nothing is removed."""
 

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 
 from msgspec import Struct
 
+from perdure.authoring.library import with_library_kind
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import StepPolicies
 from perdure.kernel.event import Event, EventType
@@ -50,7 +51,8 @@ def rehearse(
     A long history is replayed in portions, after each of which this yields. ``messages`` are those that the run needs.
     With a ``version`` the code of that version is taken, whichever the process has.
     """
-    code = registry.versions.get((process.kind, process.code if version is None else version))
+    wanted = process.code if version is None else version
+    code = with_library_kind(registry, process.kind).versions.get((process.kind, wanted))
     if code is None:
         return _not_hosted(registry, process, version)
     trouble = _trouble(process, events, messages)

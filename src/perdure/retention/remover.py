@@ -19,9 +19,9 @@ from perdure.clock import SECOND, microseconds
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.futures import in_thread
 from perdure.kernel import archive
-from perdure.kernel.note import Note
+from perdure.kernel.note import RETENTION, Note
 from perdure.kernel.process import Process
-from perdure.kernel.retention import RETENTION, RetentionRule, RetentionState, RuleProgress, deciding, marks
+from perdure.kernel.retention import RetentionRule, RetentionState, RuleProgress, deciding, marks
 from perdure.kernel.stored import why_undecodable
 from perdure.retention.archive_file import COMPRESSED, PLAIN, ArchiveFile
 from perdure.retention.family import awaited

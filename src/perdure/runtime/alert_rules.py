@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from perdure import limits
-from perdure.kernel.alerting import PREFIX
+from perdure.kernel.note import ALERT_RULE
 from perdure.loop import Loop
 from perdure.runtime.parts import WorkerParts
 
@@ -46,7 +46,7 @@ class AlertRuleWatch:
 
     def seen(self, notes: Iterable[str]) -> None:
         """The sweep log has read these notes."""
-        if not self._looks and any(name.startswith(PREFIX) for name in notes):
+        if not self._looks and any(name.startswith(ALERT_RULE) for name in notes):
             self.begin()
 
     async def _tick(self) -> float:

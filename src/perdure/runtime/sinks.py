@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.errors import InvalidInput, StoreError, StreamNotFound
@@ -16,9 +17,9 @@ from perdure.kernel.stream import EventStream
 from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.parts import WorkerParts
-from perdure.streaming.batches import StreamBatches
-from perdure.streaming.delivery import deliver
-from perdure.streaming.sink import Sink, sink_for
+
+if TYPE_CHECKING:
+    from perdure.streaming.sink import Sink
 
 log = logger("stream")
 
@@ -49,6 +50,8 @@ class SinkDeliveries:
 
     def _sink(self, row: EventStream) -> Sink | None:
         """The stream's sink; None if this worker cannot deliver there, which it logs once."""
+        from perdure.streaming.sink import sink_for
+
         try:
             return sink_for(row.sink)
         except InvalidInput as error:
@@ -60,6 +63,9 @@ class SinkDeliveries:
     async def _deliver(self, row: EventStream, sink: Sink) -> None:
         """Deliver until the stream is removed, gets another sink, or is another worker's."""
         try:
+            from perdure.streaming.batches import StreamBatches
+            from perdure.streaming.delivery import deliver
+
             async with StreamBatches(self._store, row.name, self._machine, wait=True, sink=row.sink) as batches:
                 await deliver(batches, lambda records: sink.deliver(row.name, records), self._machine)
         except StreamNotFound:

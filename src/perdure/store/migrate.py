@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 
 from msgspec import Struct
 
 from perdure.errors import StoreTooNew, StoreTooOld
+from perdure.store.query import SQL
 
 EMPTY = (
     "the database has no schema of Perdure yet; check the URL. A worker makes it, and so do `perdure migrate` and "
@@ -36,7 +36,7 @@ class Migration(Struct, frozen=True):
 @cache
 def steps(database: str) -> tuple[Migration, ...]:
     """All steps for ``sqlite`` or ``postgres``, numbered 1, 2, 3 …; ValueError if one is missing or there twice."""
-    folder = files("perdure.store").joinpath("sql", database, "migrations")
+    folder = SQL / database / "migrations"
     found = []
     for file in folder.iterdir():
         match = _NAME.fullmatch(file.name)

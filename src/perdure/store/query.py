@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
+
+SQL = Path(__file__).with_name("sql")
+"""The folder with all SQL, by database."""
 
 _HEADER = re.compile(r"^-- name:[ \t]*([a-z_][a-z0-9_]*)[ \t]*$", re.MULTILINE)
 _ROWS = re.compile(r"/\* each \*/(.*?)/\* end \*/", re.DOTALL)
@@ -23,7 +26,7 @@ def load(database: str) -> Mapping[str, str]:
     Files in deeper folders (migrations) are not queries. Raises ValueError for a name that is given twice.
     """
     found: dict[str, str] = {}
-    folder = files("perdure.store").joinpath("sql", database)
+    folder = SQL / database
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".sql"):
             continue

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from perdure import limits
 from perdure.errors import StoreUnavailable
-from perdure.kernel.archive import needed
 from perdure.kernel.event import Event
+from perdure.kernel.integrity import needed
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 import asyncpg
 
 from perdure.clock import microseconds
 from perdure.store.postgres.schema import named
 from perdure.store.postgres.url import address_of
-from perdure.store.query import split
+from perdure.store.query import SQL, split
 
 
 class DatabaseTime:
@@ -22,7 +20,7 @@ class DatabaseTime:
     def __init__(self, url: str, through: asyncpg.Connection[asyncpg.Record] | None = None) -> None:
         self._address = address_of(url)
         self._through = through
-        file = files("perdure.store").joinpath("sql", "postgres", "testing", "clock.sql")
+        file = SQL / "postgres" / "testing" / "clock.sql"
         text = named(file.read_text(encoding="utf-8"), self._address.schema)
         self._sql = dict(split(text))
 

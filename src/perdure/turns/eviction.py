@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.names import id_text
@@ -151,5 +151,8 @@ def close(coroutine: Any) -> None:
         else:
             return
     # The coroutine catches everything for ever: to free it, even at the program's end, would only run it again.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
     _stubborn.append(coroutine)
+    with suppress(OSError, ImportError):  # for want of a descriptor: then it runs again, at that end
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

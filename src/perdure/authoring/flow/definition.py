@@ -14,7 +14,7 @@ from perdure.authoring.flow.position import FlowPosition
 from perdure.authoring.flow.reaction import Reaction
 from perdure.authoring.machine import Machine, timer
 from perdure.authoring.machine.definition import field
-from perdure.authoring.machine.method import InitMethod
+from perdure.authoring.method import InitMethod
 from perdure.clock import Duration, in_seconds
 from perdure.errors import DefinitionError
 from perdure.kernel.policy import check_revival_delay

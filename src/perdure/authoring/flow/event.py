@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlia
 from msgspec import Struct
 
 from perdure.authoring.flow.state import TimedOut
-from perdure.authoring.machine.method import CallMethod, InitMethod, SignalMethod
+from perdure.authoring.method import CallMethod, InitMethod, SignalMethod
 from perdure.errors import DefinitionError
 
 if TYPE_CHECKING:

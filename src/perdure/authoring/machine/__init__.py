@@ -11,7 +11,7 @@ from perdure.authoring.machine.actions import (
     suspend,
 )
 from perdure.authoring.machine.definition import Machine, field
-from perdure.authoring.machine.method import call, init, repair, signal, timer
+from perdure.authoring.method import call, init, repair, signal, timer
 
 __all__ = [
     "Machine", "Refusal", "call", "complete", "fail", "field", "init", "remove", "repair", "run_now", "schedule",

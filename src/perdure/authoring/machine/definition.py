@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib  # noqa: F401 (`near` needs it, and in a turn it could fail to be imported)
 import inspect
 from types import FunctionType
 from typing import Any, ClassVar, cast, get_origin, get_type_hints
@@ -12,7 +13,7 @@ from msgspec import field as struct_field
 
 from perdure.authoring.definitions import name_of, origin_of
 from perdure.authoring.machine.life import Life
-from perdure.authoring.machine.method import (
+from perdure.authoring.method import (
     CallMethod,
     InitMethod,
     Method,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.machine.actions import Refusal
-from perdure.authoring.machine.method import RepairMethod
+from perdure.authoring.method import RepairMethod
 from perdure.clock import microseconds
 from perdure.errors import PayloadError, WorkflowMisuse
 from perdure.kernel.checkpoint import Checkpoint, Repair, TimerChange, parted, written
@@ -29,7 +29,7 @@ from perdure.turns.saga import forgive
 
 if TYPE_CHECKING:
     from perdure.authoring.machine.definition import MachineWorkflow
-    from perdure.authoring.machine.method import Method
+    from perdure.authoring.method import Method
     from perdure.turns.asking import AskingLoop
 
 log = logger("process")

@@ -16,8 +16,8 @@ from perdure.client.alerting.sending import AlertSending
 from perdure.client.alerting.silence import silent_at
 from perdure.clock import SECOND, Computer, microseconds
 from perdure.errors import PerdureError, StoreUnavailable
-from perdure.kernel.alerting import PREFIX, AlertDelivery, AlertPlan, AlertState, KeptAlertRule, given_up, rule_of
-from perdure.kernel.note import Note
+from perdure.kernel.alerting import AlertDelivery, AlertPlan, AlertState, KeptAlertRule, given_up, rule_of
+from perdure.kernel.note import ALERT_RULE, Note
 from perdure.logs import logger
 from perdure.store.base import Store
 
@@ -118,7 +118,7 @@ class AlertEvaluation:
                 break
             if after in await self._store.records(Note, [after]):
                 taken = [place for place, error in told.items() if not error]
-                _log_given_up(name.removeprefix(PREFIX), given_up(kept.state, state, taken))
+                _log_given_up(name.removeprefix(ALERT_RULE), given_up(kept.state, state, taken))
                 break
         return state
 

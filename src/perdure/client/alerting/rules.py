@@ -24,9 +24,9 @@ from perdure.client.finding.saved import expanded
 from perdure.client.view import instant
 from perdure.clock import SECOND, Computer, Duration
 from perdure.errors import IllegalMove, InvalidInput
-from perdure.kernel.alerting import PREFIX, AlertMessage, AlertPlan, AlertState, AlertSubject, KeptAlertRule, rule_of
+from perdure.kernel.alerting import AlertMessage, AlertPlan, AlertState, AlertSubject, KeptAlertRule, rule_of
 from perdure.kernel.names import check_name, near
-from perdure.kernel.note import Note
+from perdure.kernel.note import ALERT_RULE, Note
 from perdure.kernel.plain import shown
 from perdure.kernel.transition import Sender
 from perdure.logs import logger
@@ -210,7 +210,7 @@ class AlertRules:
 
     async def _rules(self) -> dict[str, KeptAlertRule]:
         notes = await self._store.records(Note)
-        found = {note.name.removeprefix(PREFIX): rule_of(note) for note in notes}
+        found = {note.name.removeprefix(ALERT_RULE): rule_of(note) for note in notes}
         return {name: kept for name, kept in found.items() if kept is not None}
 
     async def _put(self, plan: AlertPlan, sender: Sender, unless: RuleCheck = lambda _: False) -> AlertRuleView:
@@ -231,8 +231,8 @@ class AlertRules:
         check_name(name, "the name of the rule")
         for _ in range(limits.COMMAND_TRIES):
             notes = {note.name: note for note in await self._store.records(Note)}
-            note = notes.get(PREFIX + name, Note(PREFIX + name))
-            known = {one.removeprefix(PREFIX): kept for one in notes if (kept := rule_of(notes[one])) is not None}
+            note = notes.get(ALERT_RULE + name, Note(ALERT_RULE + name))
+            known = {one.removeprefix(ALERT_RULE): kept for one in notes if (kept := rule_of(notes[one])) is not None}
             old = known.get(name, KeptAlertRule()) if new else _known(name, known)
             if unless(old):
                 return old

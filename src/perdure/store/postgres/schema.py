@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from perdure.store.migrate import Migration, pending, steps
 from perdure.store.postgres.connection import connect, ended
 from perdure.store.postgres.error import translated
 from perdure.store.postgres.url import Address
-from perdure.store.query import load
+from perdure.store.query import SQL, load
 
 LOCK_TRIES = 60
 LOCK_SECONDS = 1.0
@@ -56,10 +55,9 @@ def script(step: Migration, schema: str) -> str:
     return named(step.sql, schema)
 
 
-@cache
 def functions(schema: str) -> str:
     """The statements that install all functions and views, in the order in which they need each other."""
-    folder = files("perdure.store").joinpath("sql", "postgres", "functions")
+    folder = SQL / "postgres" / "functions"
     lines = folder.joinpath("order.txt").read_text(encoding="utf-8").split("\n")
     verbs = [line for line in lines if line and not line.startswith("#")]
     return named("\n".join(folder.joinpath(f"{verb}.sql").read_text(encoding="utf-8") for verb in verbs), schema)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.clock import Computer
 from perdure.errors import InvalidUrl
 from perdure.store.event_log import EventLog
 from perdure.store.failover import Lineage
 from perdure.store.sqlite.file import read_url
-from perdure.store.sqlite.in_transaction import SqliteInTransaction
 from perdure.store.sqlite.schema import migrations
 from perdure.store.sqlite.step_transaction import SqliteStepTransactions
 from perdure.store.step_transaction import StepTransactions
+
+if TYPE_CHECKING:
+    from perdure.store.sqlite.in_transaction import SqliteInTransaction
 
 
 class SqliteBackend:
@@ -31,6 +33,8 @@ class SqliteBackend:
 
     def in_transaction(self, connection: Any) -> SqliteInTransaction:
         """See Backend."""
+        from perdure.store.sqlite.in_transaction import SqliteInTransaction
+
         return SqliteInTransaction(self._url, connection, self._machine)
 
     @property

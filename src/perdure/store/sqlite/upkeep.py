@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from perdure.kernel.retention import RETENTION, RULES_COUNT
+from perdure.kernel.note import RETENTION, RULES_COUNT
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.limits import BATCH_BYTES, PRUNED_EVENTS
 from perdure.store.base import FoundRows, Pruned, Search

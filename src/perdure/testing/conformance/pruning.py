@@ -9,9 +9,9 @@ import pytest
 from perdure.clock import SECOND
 from perdure.kernel.commit import Commit, Start, StartVerdict, Verdict
 from perdure.kernel.message import SendVerdict
-from perdure.kernel.note import Note
+from perdure.kernel.note import RETENTION, Note
 from perdure.kernel.process import Process, Status
-from perdure.kernel.retention import RETENTION, RetentionState
+from perdure.kernel.retention import RetentionState
 from perdure.store.base import Pruned, Search
 from perdure.testing.conformance.lettering import bulk, inside
 from perdure.testing.conformance.trial import Trial, finished, forced, going_on, resting
