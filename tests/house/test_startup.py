@@ -27,11 +27,11 @@ RARE = (
 )  # fmt: skip
 """What a program that opens no engine, or none that works, has no use for, or only on some paths."""
 LIBRARY = (
-    "cronsim", "zoneinfo", "calendar", "hmac", "perdure.authoring.machine", "perdure.authoring.operation",
-    "perdure.authoring.schedule", "perdure.authoring.check.machine", "perdure.authoring.webhook",
-    "perdure.client.schedules", "perdure.client.trace", "perdure.kernel.alerting", "perdure.kernel.archive",
-    "perdure.kernel.fork", "perdure.kernel.retention", "perdure.streaming", "perdure.client.debounce",
-    "ctypes", "difflib", "importlib.resources", "tempfile", "zipfile",
+    "calendar", "cronsim", "ctypes", "difflib", "hmac", "importlib.resources", "tempfile", "zipfile", "zoneinfo",
+    "perdure.authoring.check.machine", "perdure.authoring.machine", "perdure.authoring.operation",
+    "perdure.authoring.schedule", "perdure.authoring.webhook", "perdure.client.debounce", "perdure.client.schedules",
+    "perdure.client.status_changes", "perdure.client.trace", "perdure.client.view", "perdure.kernel.alerting",
+    "perdure.kernel.archive", "perdure.kernel.fork", "perdure.kernel.retention", "perdure.streaming",
 )  # fmt: skip
 """What a worker has no use for before it has a process of the library's own in hand, a machine, or a mistake."""
 WORKING = """

@@ -23,7 +23,6 @@ from perdure.client.parts import ClientParts, Doors, StartTracer
 from perdure.client.results import Results
 from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
-from perdure.client.view import ProcessView, views
 from perdure.clock import Computer, Duration
 from perdure.errors import (
     InvalidInput,
@@ -44,6 +43,7 @@ from perdure.store.base import Search, Store
 if TYPE_CHECKING:
     from perdure.client.finding.finder import Finder
     from perdure.client.leadership import Leadership
+    from perdure.client.view import ProcessView
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -356,6 +356,8 @@ class Client(Explaining, Groups):
         validation.outside_a_turn()
         search = validation.search(search)
         found = await (self._finder(search, where).first() if where else self.store.search(search))
+        from perdure.client.view import views
+
         return await views(self.store, found)
 
     async def count(self, search: Search | None = None, *, where: str = "") -> dict[str, dict[str, int]]:

@@ -12,16 +12,16 @@ from perdure.client.calls import Calls
 from perdure.client.commands import Commands
 from perdure.client.parts import ClientParts
 from perdure.client.results import SETTLED, outcome
-from perdure.client.status_changes import StatusChange, status_changes
 from perdure.client.values import Published
-from perdure.client.view import ProcessView, views
 from perdure.clock import Duration
 from perdure.kernel.commit import CREATED
 from perdure.kernel.event import Event
 from perdure.kernel.message import SendVerdict
 
 if TYPE_CHECKING:
+    from perdure.client.status_changes import StatusChange
     from perdure.client.trace import TracedStep
+    from perdure.client.view import ProcessView
 
 ResultT = TypeVar("ResultT")
 
@@ -93,11 +93,15 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
 
     async def status(self) -> ProcessView:
         """Read the process as it is now: its status, what it waits for, and who moves it next."""
+        from perdure.client.view import views
+
         [seen] = await views(self._parts.store, [await self._parts.row(self.id_bytes)])
         return seen
 
     async def statuses(self) -> Sequence[StatusChange]:
         """Read each change of its status, in the last runs: when, from which to which, by whom and why."""
+        from perdure.client.status_changes import status_changes
+
         return await status_changes(self._parts, self.id_bytes)
 
     async def trace(self) -> Sequence[TracedStep]:
