@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from perdure.authoring.step import step
-from perdure.authoring.workflow import workflow
+from perdure.authoring.workflow import receive, workflow
+from perdure.engine import Engine
 from perdure.errors import ProcessCancelled, ProcessFailed, StepError
 from perdure.kernel.event import EventType
 from perdure.kernel.retry import Retry
@@ -86,6 +89,65 @@ async def test_rule_21_an_abandoned_child_with_other_arguments_is_another_child(
     assert await handle.result(LIMIT) == "two"
     assert await statuses(engine, "kid") == {"completed": 2}
     await sound(engine)
+
+
+@step(retry=Retry.NONE)
+async def shaky() -> None:
+    """Fails twice, each time when it may."""
+    done.append("shaky")
+    count = done.count("shaky")
+    await gates[f"shaky {count}"].wait()
+    if count < 3:
+        raise ValueError(count)
+
+
+@workflow
+async def listens(bond: str) -> str:
+    """Its child is asked for after a step that fails, beside a letter that may come."""
+    asyncio.ensure_future(receive("go", str))  # noqa: RUF006 (its process holds it)
+    try:
+        await shaky()
+    except StepError:
+        child = kid.child.options(on_parent_end=bond)("kid")  # type: ignore[arg-type]
+        if done.count("shaky") == 1:
+            await gated("after")
+        else:
+            await child
+        raise
+    return await kid.child.options(on_parent_end=bond)("kid")  # type: ignore[arg-type]
+
+
+async def test_rule_21_the_answer_of_a_child_that_came_too_early_is_found_also_by_the_second_run_after_it(
+    opened: Open,
+) -> None:
+    """A letter that came after the answer is kept: what was heard before that is not offered once more."""
+    engine, _ = await opened(work=True, workflows=[listens, kid])
+    for gate in ("after", "shaky 1"):
+        gates[gate].set()
+    handle = await engine.start(listens, "abandon")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    await handle.retry(why="again")
+    await until(lambda: done.count("shaky") == 2)
+    gates["kid"].set()
+    await until_event(engine, handle.id, EventType.ANSWER_IGNORED)
+    await handle.signal("go", "now")
+    await until_event(engine, handle.id, EventType.MESSAGE_RECEIVED)
+    gates["shaky 2"].set()
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    gates["shaky 3"].set()
+    await handle.retry(why="again")
+    assert await handle.result(LIMIT) == "kid"
+    assert await statuses(engine, "kid") == {"completed": 1}
+    await sound(engine)
+
+
+async def until_event(engine: Engine, id: str, type: EventType) -> None:
+    """Wait until the present run of a process has an event of that type."""
+    async with asyncio.timeout(LIMIT):
+        while type not in {event.type for event in await engine.process(id).history()}:
+            await asyncio.sleep(0)
 
 
 # -- ended with their parent -------------------------------------------------------------------------------------

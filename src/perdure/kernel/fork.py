@@ -33,8 +33,11 @@ from perdure.kernel.run import (
 from perdure.kernel.transition import Sender
 
 _OF_OPEN_STEPS = frozenset(
-    {EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.UNDO_OWED, EventType.ARGUMENTS_KEPT}
-)
+    {
+        EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.UNDO_OWED, EventType.ARGUMENTS_KEPT,
+        EventType.ANSWER_IGNORED,
+    }
+)  # fmt: skip
 _ANSWERED = RESULTS | {EventType.RESULT_KEPT}
 
 Place = int | str | None

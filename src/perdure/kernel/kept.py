@@ -19,8 +19,12 @@ _KEPT_EVIDENCE = frozenset(
         EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED, EventType.PUBLISHED,
         EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED, EventType.CALL_REFUSED, EventType.ATTEMPT_BEGUN,
         EventType.RUN_RETRIED, EventType.ARGUMENTS_KEPT, EventType.LOOK_CUT_SHORT, EventType.ATTRIBUTES_EDITED,
+        EventType.ANSWER_IGNORED,
     }
 )  # fmt: skip
+"""What belongs to no turn. An answer that came too early is among them: it is not offered again if a later message was
+received, and the child that has given it lives on in the new run.
+"""
 
 _BESIDE = frozenset(
     {
