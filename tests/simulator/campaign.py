@@ -48,6 +48,7 @@ APART = (
     "core_queues:limited_queue",
     "core_queues:one_till",
     "core_restore:restoring",
+    "core_retries:estates",
     "core_revivals:errands",
     "core_schedules:almanac",
     "core_suspects:guilty_among_many",
