@@ -12,7 +12,7 @@ from perdure.errors import IllegalMove, Permanent, ProcessNotFound
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import FINAL, Status
 from perdure.kernel.stream import LOST, type_text
-from perdure.runtime import sinks
+from perdure.streaming import sink
 from perdure.streaming.record import StreamRecord
 from perdure.testing.simulator import Cluster
 from tests.simulator.misfortune import by_the_weather_alone
@@ -66,8 +66,8 @@ class Ledger:
 async def audit(cluster: Cluster) -> None:
     """Some pages are written while workers deliver the stream; at the end the ledger knows what the histories say."""
     lines: list[StreamRecord] = []
-    before = sinks.sink_for
-    sinks.sink_for = lambda url: Ledger(cluster, lines)
+    before = sink.sink_for
+    sink.sink_for = lambda url: Ledger(cluster, lines)
     try:
         await cluster.client.streams.put("audit", to=SINK)
         handles: list[Handle[int]] = []
@@ -87,7 +87,7 @@ async def audit(cluster: Cluster) -> None:
             await _judge(cluster, handle.id, lines, removed=handle.id in removed)
         await cluster.client.streams.remove("audit")
     finally:
-        sinks.sink_for = before
+        sink.sink_for = before
 
 
 async def treated(cluster: Cluster, handle: Handle[int]) -> str | None:
