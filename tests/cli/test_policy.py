@@ -70,7 +70,7 @@ def test_a_name_that_is_none_and_a_key_that_names_nothing_are_refused_with_what_
     terminal: Terminal, shop: str
 ) -> None:
     said = terminal.bare("policy", "explain", "parcel_order.*.weigh", shop)
-    assert (said.code, "Did you mean 'parcel_order.*.weigh_parcel'" in said.err) == (2, True)
+    assert (said.code, "'parcel_order.*.weigh_parcel'" in said.err.partition("Did you mean ")[2]) == (2, True)
     Path("perdure.toml").write_text('[policies."parcel_order.*.weigh"]\ntotal = 60\n')
     said = terminal.bare("policy", "explain", "parcel_order.*.weigh_parcel", shop)
     assert (said.code, "'parcel_order.*.weigh' of perdure.toml names no workflow" in said.err) == (2, True)
