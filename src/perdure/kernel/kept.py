@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from perdure.errors import PerdureError
 from perdure.kernel import undo
-from perdure.kernel.event import DELIVERED, Event, EventType
+from perdure.kernel.event import DELIVERED, EDITS, Event, EventType
 from perdure.kernel.retry import decode_attempt
 
 RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
@@ -23,16 +23,9 @@ _KEPT_EVIDENCE = frozenset(
     }
 )  # fmt: skip
 """What belongs to no turn. An answer that came too early is among them: it is not offered again if a later message was
-received, and the child that has given it lives on in the new run.
+received, and the child that has given it lives on in the new run. Whatever stands neither here nor in ``DELIVERED`` is
+left behind; ``tests/kernel/test_kept.py`` has a reason for each.
 """
-
-_BESIDE = frozenset(
-    {
-        EventType.KEY_RELEASED, EventType.FIELDS_EDITED, EventType.VERSION_MOVED, EventType.PRIORITY_SET,
-        EventType.DEADLINE_SET, EventType.ATTRIBUTES_EDITED,
-    }
-)  # fmt: skip
-"""What people do to a process whatever it does: it neither ends it nor lets it go on."""
 
 _LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED, EventType.ATTEMPT_BEGUN, EventType.ATTRIBUTES_EDITED})
 """Events kept whatever failed before them: children live on, a patch stays taken, what may run once has begun, and what
@@ -116,6 +109,6 @@ def _worth_keeping(event: Event, again: Set[tuple[str, str]]) -> bool:
 
 def ended_from_outside(history: Sequence[Event]) -> bool:
     """Whether no step is to blame for the end: its time was over, or a person has given it up as it ran."""
-    types = [event.type for event in history if event.type not in _BESIDE]
+    types = [event.type for event in history if event.type not in EDITS]
     before, last = [None, None, *types[-2:]][-2:]
     return last is EventType.EXPIRED or (last is EventType.GIVEN_UP and before is not EventType.BROKEN)
