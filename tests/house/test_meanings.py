@@ -1,4 +1,7 @@
-"""One word has one meaning: no two modules name a type alike, and no file has a name that only we would search for."""
+"""One word has one meaning: no two modules name a type alike, no file has a name that only we would search for.
+
+And one meaning has one word: what a constant of the kernel lists is not listed a second time.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,38 @@ def product() -> list[Module]:
     return [module for module in modules("src") if "/testing/" not in module.name]
 
 
+def listed(module: Module) -> Iterator[tuple[frozenset[str], ast.expr]]:
+    """The members of enums that are written side by side, as in ``(Status.HELD, Status.BROKEN)``."""
+    for node in module.nodes(ast.Set, ast.Tuple, ast.List):
+        if len(node.elts) > 1 and all(map(_is_member, node.elts)):
+            yield frozenset(map(ast.unparse, node.elts)), node
+
+
+def _is_member(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr.isupper() and _is_type(ast.unparse(node.value))
+
+
+def constants(kernel: Iterable[Module]) -> dict[frozenset[str], ast.expr]:
+    """What the constants at the top of these modules list, with the place where they do."""
+    found = {}
+    for module in kernel:
+        tops = (node for node in module.tree.body if isinstance(node, ast.Assign))
+        values = {id(one) for node in tops for one in (node.value, *getattr(node.value, "args", ()))}
+        found |= {members: node for members, node in listed(module) if id(node) in values}
+    return found
+
+
+def listed_again(kernel: Iterable[Module], every: Iterable[Module]) -> list[str]:
+    """Where members of enums are listed for which a constant of the kernel stands."""
+    named = constants(kernel)
+    return [
+        f"{module.name}:{node.lineno}"
+        for module in every
+        for members, node in listed(module)
+        if named.get(members, node) is not node
+    ]
+
+
 def test_no_two_modules_name_a_type_alike() -> None:
     found = ambiguous(product())
     assert {name: places for name, places in found.items() if name not in ALIKE} == {}
@@ -68,6 +103,17 @@ def test_no_two_modules_name_a_type_alike() -> None:
 
 def test_no_file_is_named_by_a_word_that_only_we_would_search_for() -> None:
     assert privately_named(module.name for module in modules("src")) == []
+
+
+def test_what_a_constant_of_the_kernel_lists_is_listed_once() -> None:
+    assert listed_again([one for one in product() if "/kernel/" in one.name], product()) == []
+
+
+def test_what_is_listed_a_second_time_is_found() -> None:
+    one = planted("ENDS = frozenset({Status.FAILED, Status.COMPLETED})", "src/perdure/kernel/0.py")
+    for text in ("status in (Status.COMPLETED, Status.FAILED)", "_ENDS = [Status.FAILED, Status.COMPLETED]"):
+        assert listed_again([one], [one, planted(text, "src/perdure/1.py")]) == ["src/perdure/1.py:1"]
+    assert listed_again([one], [one, planted("status in (Status.HELD, Status.FAILED)", "src/perdure/1.py")]) == []
 
 
 def test_a_second_meaning_and_a_private_file_name_are_found() -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from perdure.kernel import undo
 from perdure.kernel.child import begun, is_task
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import RESULTS, Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import LETTERS, MessageType
 from perdure.kernel.process import Status
@@ -99,13 +99,13 @@ def _deep_revival(evidence: Evidence, events: Events) -> bool:
 
 
 def _cancel_in_undo(evidence: Evidence, events: Events) -> bool:
-    undone = [number for number, event in enumerate(events) if undo.undoes(event.place) and event.type in _RESULTS]
+    undone = [number for number, event in enumerate(events) if undo.undoes(event.place) and event.type in RESULTS]
     cancels = {m.number for m in evidence.messages if m.type is MessageType.CANCEL}
     return bool(undone) and any(event.message in cancels for event in events[undone[0] :])
 
 
 def _revived_in_undo(evidence: Evidence, events: Events) -> bool:
-    undone = [number for number, event in enumerate(events) if undo.undoes(event.place) and event.type in _RESULTS]
+    undone = [number for number, event in enumerate(events) if undo.undoes(event.place) and event.type in RESULTS]
     return bool(undone) and any(event.type is ET.REVIVED for event in events[undone[0] :])
 
 
@@ -141,7 +141,7 @@ def _kept_attempts(evidence: Evidence, events: Events) -> bool:
             failed.add(slot)
         elif event.type is ET.REVIVED:
             kept |= failed
-        elif event.type in _RESULTS and slot in kept:
+        elif event.type in RESULTS and slot in kept:
             return True
     return False
 
@@ -154,7 +154,7 @@ def _started_then_revived(evidence: Evidence, events: Events) -> bool:
         if event.type is ET.CHILD_STARTED:
             out.add((event.name, event.place))
         revived = revived or (event.type is ET.REVIVED and bool(out))
-        if revived and event.type in _RESULTS and event.message is not None and (event.name, event.place) in out:
+        if revived and event.type in RESULTS and event.message is not None and (event.name, event.place) in out:
             return True
     return False
 
@@ -167,8 +167,6 @@ def _several_timers(evidence: Evidence, events: Events) -> bool:
     fired = [event for event in events if event.type is ET.TIMER_FIRED]
     return any(one.turn == other.turn for one, other in pairwise(fired))
 
-
-_RESULTS = frozenset({ET.STEP_COMPLETED, ET.STEP_FAILED})
 
 TOLD: Mapping[str, Told] = {
     "timers fired after a takeover": _then(ET.REVIVED, ET.TIMER_FIRED),

@@ -15,7 +15,7 @@ from perdure.kernel.checkpoint import timer_change
 from perdure.kernel.context import of_sender
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import Message, MessageType
+from perdure.kernel.message import LETTERS, Message
 from perdure.kernel.retry import FailedAttempt, decode_attempt
 from perdure.kernel.run import CONTINUED, EDITED, TRIED_AGAIN, opening_of
 from perdure.kernel.stored import MALFORMED, why_undecodable
@@ -133,7 +133,7 @@ def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     letter = letters.get(event.message or 0)
     if letter is None:
         return f"message {event.message}"
-    content = text.payload(letter.payload, limit) if letter.type in (MessageType.SIGNAL, MessageType.CALL) else ""
+    content = text.payload(letter.payload, limit) if letter.type in LETTERS else ""
     context = of_sender(letter.sender)
     given = "" if context is None else f"with the context {text.cut(context, limit)}"
     return " ".join(part for part in (content, given, sender(letter.sender)) if part)

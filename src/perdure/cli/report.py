@@ -21,7 +21,7 @@ from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.kernel import run
 from perdure.kernel.advice import advice
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import RESULTS, Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
@@ -81,7 +81,7 @@ class Report:
             slot = (event.name, event.place)
             if event.type is EventType.ATTEMPT_FAILED and (tried := event_text.attempt(event)) is not None:
                 failed[slot] = event, tried
-            elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED):
+            elif event.type in RESULTS:
                 failed.pop(slot, None)
         return list(failed.values())
 

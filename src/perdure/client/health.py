@@ -15,7 +15,7 @@ from perdure.kernel.names import LIBRARY
 from perdure.kernel.note import Note
 from perdure.kernel.outage import PREFIX as OUTAGE
 from perdure.kernel.outage import OutageState
-from perdure.kernel.process import Status
+from perdure.kernel.process import UNFINISHED, Status
 from perdure.kernel.queue import SWITCH, Queue
 from perdure.kernel.sweep_pass import SWEEPS, Passes, sweep_of
 from perdure.kernel.worker import Backlog, WorkerRow, unhosted
@@ -70,7 +70,7 @@ async def health(store: Store) -> Health:
     try:
         now = await store.now()
         workers = await store.workers()
-        unfinished = await store.count(Search(statuses=(Status.RUNNING, Status.HELD, Status.BROKEN), tasks=True))
+        unfinished = await store.count(Search(statuses=UNFINISHED, tasks=True))
         backlogs = await store.records(Backlog)
         queues, figures = await store.records(Queue), await queue_figures(store)
         (clock,) = await store.records(Clock)

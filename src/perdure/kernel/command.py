@@ -17,11 +17,11 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.notice import notices
-from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.process import FINAL, UNFINISHED, Process, Status
 from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender, forced
 
-_OPEN = frozenset({Status.RUNNING, Status.HELD, Status.BROKEN})
+_OPEN = frozenset(UNFINISHED)
 
 
 class Verb(StrEnum):

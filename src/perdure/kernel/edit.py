@@ -16,7 +16,7 @@ from perdure.errors import IllegalMove
 from perdure.kernel.checkpoint import has_begun, parted, written
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import RESULTS, Event, EventType
 from perdure.kernel.notice import notices
 from perdure.kernel.process import Changes, Process, Status, merged
 from perdure.kernel.run import opening_of, restarted
@@ -109,7 +109,7 @@ def _cannot_be_repeated(history: Sequence[Event]) -> str:
     """The name of a step that runs at most once, has begun and has no result; empty if there is none."""
     open = {event.place: event.name for event in history if event.type is EventType.ATTEMPT_BEGUN}
     for event in history:
-        if event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED):
+        if event.type in RESULTS:
             open.pop(event.place, None)
     return next(iter(open.values()), "")
 

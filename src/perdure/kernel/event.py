@@ -67,6 +67,9 @@ DELIVERED = frozenset(
 )
 """Events that open or belong to a turn; the others are evidence for people."""
 
+RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
+"""Events with what a step has come to."""
+
 HAPPENED = frozenset({EventType.REVIVED, EventType.ATTEMPT_FAILED})
 """Events of what has happened to a process, whatever its code makes of that: they count though a turn is void."""
 

@@ -16,8 +16,8 @@ from perdure.kernel import undo
 from perdure.kernel.checkpoint import is_checkpoint
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import Start
-from perdure.kernel.event import ANSWERS, Event, EventType
-from perdure.kernel.kept import RESULTS, all_kept, kept_around, last_good
+from perdure.kernel.event import ANSWERS, RESULTS, Event, EventType
+from perdure.kernel.kept import all_kept, kept_around, last_good
 from perdure.kernel.message import Message, MessageType, call_text
 from perdure.kernel.names import id_text
 from perdure.kernel.notice import unaddressed

@@ -8,10 +8,8 @@ from msgspec.structs import replace
 
 from perdure.errors import PerdureError
 from perdure.kernel import undo
-from perdure.kernel.event import DELIVERED, EDITS, Event, EventType
+from perdure.kernel.event import DELIVERED, EDITS, RESULTS, Event, EventType
 from perdure.kernel.retry import decode_attempt
-
-RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 
 _KEPT_EVIDENCE = frozenset(
     {

@@ -26,6 +26,7 @@ RUNNING, COMPLETED = Status.RUNNING, Status.COMPLETED
 """The most frequent statuses, as constants: in CPython 3.11 every look-up in an enum's class is a call."""
 
 FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+UNFINISHED = (Status.RUNNING, Status.HELD, Status.BROKEN)
 
 MOVES: Mapping[Status, frozenset[Status]] = {
     Status.RUNNING: frozenset(Status),

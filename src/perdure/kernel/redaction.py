@@ -21,6 +21,7 @@ from perdure.kernel import context, stored
 from perdure.kernel.archive import BASE64, ArchivedRecord, StoredEvent, StoredMessage, StoredProcess
 from perdure.kernel.archive import value as archived
 from perdure.kernel.checkpoint import MARK
+from perdure.kernel.child import ORDERS
 from perdure.kernel.event import EventType
 from perdure.kernel.message import MessageType
 from perdure.kernel.names import near
@@ -105,7 +106,7 @@ class _Redaction:
         """The message without what it would tell of these parts. An answer stands for an event's value or error."""
         payload, type, named = message.payload, message.type, self.named
         answers = _ANSWERS.get(type, ())
-        if type in _COMMANDS:
+        if type in ORDERS:
             pass  # it says who gives it and why
         elif answers and not (self.redact is not None and "messages" in named):
             if not named.isdisjoint(answers):
@@ -186,7 +187,6 @@ _WITHOUT_VALUES = frozenset(
     }
 )  # fmt: skip
 """Events in which no value of the code stands."""
-_COMMANDS = frozenset({MessageType.CANCEL, MessageType.TERMINATE})
 _ANSWERS: Mapping[int, tuple[str, ...]] = {
     MessageType.FAILURE: ("events", "error", "messages"), MessageType.CANCELLED: ("events", "error", "messages"),
 }  # fmt: skip

@@ -18,8 +18,8 @@ from perdure.kernel import child, undo
 from perdure.kernel.checkpoint import carried_over, has_begun, is_checkpoint, unfinished
 from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
-from perdure.kernel.event import Event, EventType
-from perdure.kernel.kept import RESULTS, ended_from_outside, kept_around, last_good
+from perdure.kernel.event import RESULTS, Event, EventType
+from perdure.kernel.kept import ended_from_outside, kept_around, last_good
 from perdure.kernel.names import id_text
 from perdure.kernel.notice import notices
 from perdure.kernel.process import Process, Status

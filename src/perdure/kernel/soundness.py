@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from perdure.clock import SECOND
 from perdure.errors import PerdureError
-from perdure.kernel.event import ANSWERS, DELIVERED, Event, EventType
+from perdure.kernel.event import ANSWERS, DELIVERED, RESULTS, Event, EventType
 from perdure.kernel.message import LETTERS, Message
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.run import opening_of
@@ -62,7 +62,6 @@ _RECORDED_WITH_SENDER = frozenset(
         EventType.PRIORITY_SET, EventType.ATTRIBUTES_EDITED,
     }
 )  # fmt: skip
-_RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 
 
 class ProcessRecord(Struct, frozen=True):
@@ -204,7 +203,7 @@ def history_is_gapless(record: ProcessRecord) -> Iterator[str]:
 
 def result_once(record: ProcessRecord) -> Iterator[str]:
     """Law 5: a step's result and a timer are recorded at most once per run, a message is consumed at most once."""
-    results = Counter((event.name, event.place) for event in record.events if event.type in _RESULTS)
+    results = Counter((event.name, event.place) for event in record.events if event.type in RESULTS)
     for (name, place), times in results.items():
         if times > 1:
             yield f"step {name!r} at {place!r} has {times} results"

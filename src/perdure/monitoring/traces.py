@@ -23,7 +23,7 @@ from perdure.errors import DefinitionError, PayloadTooLarge
 from perdure.kernel import context as carried
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import APPLIED, CREATED, Commit, Start
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import ANSWERS, Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import LETTERS, Message
 from perdure.kernel.names import id_text
@@ -56,7 +56,6 @@ _ENDS = {
     EventType.COMPLETED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN, EventType.TERMINATED,
     EventType.EXPIRED,
 }  # fmt: skip
-_ANSWERED = {EventType.CALL_ANSWERED, EventType.CALL_REFUSED}
 
 
 class Took(NamedTuple):
@@ -169,7 +168,7 @@ class Traces:
                 self._attempt(process, event, decode_attempt(event.payload or b"{}").failure.encode())
             elif type is EventType.MESSAGE_RECEIVED and event.message is not None:
                 _keep(self._calls, (process.id, event.message), event.at)
-            elif type in _ANSWERED:
+            elif type in ANSWERS:
                 self._call(process, event, now)
             elif type is EventType.REVIVED:
                 self._span(

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import StepPolicies
-from perdure.client.finding.board import UNFINISHED
 from perdure.client.finding.finder import Finder, fields_of
 from perdure.client.snapshot import snapshots
 from perdure.kernel import archive
@@ -24,7 +23,7 @@ from perdure.kernel.event import Event
 from perdure.kernel.fingerprint import without_what_varies
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.process import Process
+from perdure.kernel.process import UNFINISHED, Process
 from perdure.rehearsal.report import Misfit, Rehearsal
 from perdure.rehearsal.trial import Unfit, rehearse
 from perdure.retention.archive_file import files, opened

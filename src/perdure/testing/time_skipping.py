@@ -14,7 +14,7 @@ from perdure import limits
 from perdure.client.answers import Answers
 from perdure.clock import SECOND, Computer
 from perdure.kernel.names import id_text
-from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.process import UNFINISHED, Process, Status
 from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.instance import Instance
@@ -26,7 +26,6 @@ log = logger("process")
 LOOK_SECONDS = 0.001
 LONGEST_LOOK_SECONDS = 0.05
 STUCK_SECONDS = 2.0
-UNFINISHED = tuple(status for status in Status if status not in FINAL)
 
 
 class SkippingMachine(Computer):

@@ -28,13 +28,12 @@ from perdure.kernel.event import EDITS, HistoryWanted
 from perdure.kernel.names import id_text
 from perdure.kernel.note import Note
 from perdure.kernel.outage import OutageState
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import UNFINISHED, Process, Status
 from perdure.kernel.sweep_pass import Passes, sweep_of
 from perdure.store.base import Search, Store
 
 EDITED = 20
 """So many events are read of a process that people have changed since it failed."""
-UNFINISHED = (Status.RUNNING, Status.HELD, Status.BROKEN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.child import begun
 from perdure.kernel.clock import Clock
 from perdure.kernel.diagnosis import Mover, Workers, next_mover
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import RESULTS, Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.fingerprint import Cause, cause_of
 from perdure.kernel.hosting import Hosting, hosting
@@ -35,7 +35,6 @@ CHILDREN = 5
 HOSTS = 20
 """Of so many hosts of a process it is counted what they hold."""
 StepPlace = tuple[str, str]
-_RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 
 
 @dataclass
@@ -107,12 +106,12 @@ class Evidence:
         for event in before:
             if event.type is EventType.ATTEMPT_BEGUN:
                 open[event.name, event.place] = None
-            elif event.type in _RESULTS:
+            elif event.type in RESULTS:
                 open.pop((event.name, event.place), None)
         told = _plain(death.payload).get("steps") or [f"{name}:{place}" for name, place in open]
         if told:
             return f"step {', '.join(map(str, told))} ran then"
-        done = next((event for event in reversed(before) if event.type in _RESULTS), None)
+        done = next((event for event in reversed(before) if event.type in RESULTS), None)
         if done is None:
             return "it had recorded no step by then: its first steps, or its own code, ran"
         return f"what comes behind step {done.name} ran (event {done.number} is its result)"
@@ -122,7 +121,7 @@ def last_attempt(events: Sequence[Event]) -> tuple[Event, FailedAttempt] | None:
     """The last failed attempt of a step that has no result yet; None if there is none that can be read."""
     answered: set[StepPlace] = set()
     for event in reversed(events):
-        if event.type in _RESULTS:
+        if event.type in RESULTS:
             answered.add((event.name, event.place))
         elif event.type is EventType.ATTEMPT_FAILED and (event.name, event.place) not in answered:
             try:

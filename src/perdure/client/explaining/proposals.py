@@ -12,11 +12,10 @@ from perdure.client.explaining.causes import FoundCause
 from perdure.client.explaining.diagnosis import Diagnosis
 from perdure.client.explaining.evidence import Evidence
 from perdure.errors import PerdureError
-from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.child import ORDERS, QUEUE_MARK, is_task
 from perdure.kernel.commit import Commit
 from perdure.kernel.diagnosis import NextMover, awaited_signals
 from perdure.kernel.hosting import start_command
-from perdure.kernel.message import MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
@@ -74,7 +73,7 @@ def effect(row: Process, commit: Commit) -> str:
         told = f"it would go on in run {after.run} where it is, with all of its {row.events:,} events"
     else:
         told = f"it would be {after.status}"
-    ends = sum(message.type in (MessageType.CANCEL, MessageType.TERMINATE) for message in commit.sends)
+    ends = sum(message.type in ORDERS for message in commit.sends)
     if ends:
         told += f"; {ends:,} of its children would be asked to end"
     if len(commit.sends) > ends:

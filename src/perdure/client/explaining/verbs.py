@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from perdure.client import validation
 from perdure.client.parts import ClientParts
 from perdure.client.validation import ProcessId
+from perdure.kernel.process import UNFINISHED
 from perdure.store.base import Search
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Explaining:
         Queued steps are among them. All are read, so that every count is right.
         """
         validation.outside_a_turn()
-        from perdure.client.finding.board import UNFINISHED, board
+        from perdure.client.finding.board import board
 
         search = validation.search(Search(kind=kind, statuses=UNFINISHED, tasks=True))
         return await board(self.parts.store, search, where)

@@ -9,10 +9,7 @@ from datetime import datetime
 from perdure.client.finding.finder import Finder
 from perdure.client.view import instant
 from perdure.kernel.diagnosis import NextMover
-from perdure.kernel.process import Status
 from perdure.store.base import Search, Store
-
-UNFINISHED = (Status.RUNNING, Status.HELD, Status.BROKEN)
 
 
 @dataclass(frozen=True, slots=True)
