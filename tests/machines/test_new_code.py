@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from perdure import limits, machine
 from perdure.errors import CallRefused, DefinitionError, WorkflowMisuse
 from perdure.kernel.process import Status
 from perdure.kernel.transition import released
+from perdure.runtime.options import WorkerOptions
 from perdure.turns import verbs
-from tests.runtime.conftest import Open, until_row
+from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 
 def meter(*, form: int, factor: int) -> Any:
@@ -141,6 +143,122 @@ async def test_fields_that_new_code_cannot_read_break_the_machine_and_lose_nothi
     mended, _ = await opened(work=True, workflows=[before.installed])
     await mended.process(handle.id).retry()
     assert await mended.process(handle.id).call(before.add, 1) == 4
+
+
+async def test_fields_of_a_newer_form_are_left_to_a_worker_with_newer_code(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HANDOVER_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "HANDOVER_LONGEST_SECONDS", 0.02)
+    before, after = meter(form=1, factor=1), meter(form=2, factor=1)
+    new, _ = await opened(work=True, workflows=[after.installed])
+    handle = await new.start(after.installed)
+    assert await handle.call(after.add, 3) == 3
+    await new.close(0)
+    brief = WorkerOptions(lease_seconds=0.4, beat_seconds=0.1)  # with a message unheard, it is left until that lapses
+    old, _ = await opened(work=True, workflows=[before.installed], options=brief)
+    waiting = asyncio.create_task(old.process(handle.id).call("add", [4]))
+    await until(lambda: old.telemetry.counters["processes_handed_over"])
+    assert b'"watt":3' in ((await old.row(handle.id)).state or b"")
+    await opened(work=True, workflows=[after.installed])
+    assert await asyncio.wait_for(waiting, LIMIT) == 7
+    assert old.telemetry.counters["broken"] == 0
+
+
+async def test_fields_of_a_newer_form_that_no_worker_takes_are_shown_to_a_person_and_stay(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HANDOVER_ALONE_SECONDS", 0.0)
+    before, after = meter(form=1, factor=1), meter(form=2, factor=1)
+    new, _ = await opened(work=True, workflows=[after.installed])
+    handle = await new.start(after.installed)
+    assert await handle.call(after.add, 3) == 3
+    await new.close(0)
+    old, _ = await opened(work=True, workflows=[before.installed])
+    await old.process(handle.id).signal("anything")
+    row = await until_row(old, handle.id, lambda row: row.status is Status.BROKEN)
+    assert b"fields of form 2, but the code reads form 1 at most" in (row.error or b"")
+    assert b'"watt":3' in (row.state or b"")
+
+
+def counter(*, grown: bool) -> Any:
+    """The class of a counter; ``grown`` it has one field more, of the same form."""
+
+    class Counter(machine.Machine, name="counter", version="1"):
+        n: int = 0
+        if grown:
+            bonus: int = 0
+
+        @machine.init
+        def begun(self) -> None:
+            pass
+
+        @machine.call
+        def add(self, amount: int) -> list[int]:
+            self.n += amount
+            if grown:
+                self.bonus += 10 * amount
+            return [self.n, self.bonus if grown else -1]
+
+        @machine.call
+        def refuse(self) -> None:
+            raise machine.Refusal("not today")
+
+    return Counter
+
+
+async def test_old_code_keeps_a_field_that_newer_code_has_added(opened: Open) -> None:
+    before, after = counter(grown=False), counter(grown=True)
+    engine, _ = await opened(work=True, workflows=[after.begun])
+    handle = await engine.start(after.begun)
+    assert await handle.call(after.add, 1) == [1, 10]
+    await engine.close(0)
+    for expected in (2, 3):  # the second time it is loaded from what old code has written
+        old, _ = await opened(work=True, workflows=[before.begun])
+        with pytest.raises(CallRefused, match="not today"):
+            await old.process(handle.id).call("refuse", [])
+        assert await old.process(handle.id).call("add", [1]) == [expected, -1]
+        await old.close(0)
+    again, _ = await opened(work=True, workflows=[after.begun])
+    assert await again.process(handle.id).call(after.add, 1) == [4, 20]
+
+
+def reminder(*, timer: bool) -> Any:
+    """The class of a reminder; with ``timer`` it has the method that is to run when the time comes."""
+
+    class Base(machine.Machine, name="reminder", version="1"):
+        rung: int = 0
+
+        @machine.init
+        def begun(self) -> None:
+            if timer:
+                machine.schedule(0.05)
+
+        if timer:
+
+            @machine.timer
+            def ring(self) -> None:
+                self.rung += 1
+
+    return Base
+
+
+async def test_a_time_for_which_new_code_has_no_method_breaks_the_machine_and_is_kept_for_better_code(
+    opened: Open,
+) -> None:
+    before, after = reminder(timer=True), reminder(timer=False)
+    client, _ = await opened(workflows=[before.begun])
+    engine, _ = await opened(work=True, workflows=[before.begun])
+    handle = await client.start(before.begun)
+    await until_row(engine, handle.id, lambda row: row.state is not None)
+    await engine.close(0)
+    without, _ = await opened(work=True, workflows=[after.begun])
+    row = await until_row(without, handle.id, lambda row: row.status is not Status.RUNNING)
+    assert row.status is Status.BROKEN and b"marked @machine.timer: it has none" in (row.error or b"")
+    await without.close(0)
+    better, _ = await opened(work=True, workflows=[before.begun])
+    await better.process(handle.id).retry()
+    await until_row(better, handle.id, lambda row: b'"rung":1' in (row.state or b""))
 
 
 async def test_a_machine_whose_state_is_damaged_is_parked_and_can_be_ended(opened: Open, store_url: str) -> None:

@@ -130,10 +130,13 @@ class Handover:
 
 
 def took_what_is_unknown(instance: Instance, history: Sequence[Event]) -> bool:
-    """Whether a process has taken a patch that the code here has not asked for: newer code has run it.
+    """Whether newer code has run a process: its fields are of a newer form, or it has taken a patch unknown here.
 
     The code may also have reached its misfit before it would have asked: then a person sees that a little later.
     """
+    machine = instance.loop.machine
+    if machine is not None and machine.outrun is not None:
+        return True
     patches = instance.loop.patches
     asked = {} if patches is None else patches.ways
     return any(name not in asked for name in taken_in(history))

@@ -230,6 +230,10 @@ class MachineWorkflow(Workflow[..., Any]):
             setattr(entity, name, getattr(found, name))
         return entity
 
+    def unknown(self, fields: bytes) -> dict[str, Raw]:
+        """The fields among these that the class does not have: newer code of the same form has added them."""
+        return {name: raw for name, raw in json.decode(fields, type=dict[str, Raw]).items() if name not in self.types}
+
     def is_passive(self, entity: Any) -> bool:
         """Whether a machine leaves memory as soon as it only waits."""
         passive: bool = entity._is_passive()

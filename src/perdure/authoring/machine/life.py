@@ -7,13 +7,14 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw, json
 from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.machine.actions import Refusal
 from perdure.authoring.method import RepairMethod
 from perdure.clock import microseconds
-from perdure.errors import PayloadError, WorkflowMisuse
+from perdure.errors import HistoryMisfit, PayloadError, WorkflowMisuse
 from perdure.kernel.checkpoint import Checkpoint, Repair, TimerChange, parted, written
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
@@ -45,6 +46,7 @@ class Life:
     were replaced or cancelled, to be noted in the history. ``state`` is the one of a flow in which steps are asked for,
     ``once`` says that these run at most once, ``revival_delay`` when they go on after the loss of their worker, and
     ``keep_arguments`` that their arguments are kept. ``context`` is that of the method which has set the timer.
+    ``outrun`` says that newer code has stored the fields, in a form that this class cannot read.
     """
 
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
@@ -56,6 +58,7 @@ class Life:
         self._turns = -1  # the turn of a process' first run of code has the number 0
         self._entity: Any = None
         self._fields = b""
+        self._unknown: dict[str, Raw] = {}
         self._unsaved = False
         self._action = ""
         self._due: int | None = None
@@ -78,10 +81,16 @@ class Life:
         self.removal = False
         self.closed = False
         self.gone = False
+        self.outrun: HistoryMisfit | None = None
         self.changes: list[TimerChange] = []
 
     def replayed(self, runs: int, turns: int) -> None:
-        """Note, after a replay, how many turns the history has and how often the code has run."""
+        """Note, after a replay, how many turns the history has and how often the code has run.
+
+        Raises HistoryMisfit if newer code has stored the fields: this class would lose some of them.
+        """
+        if self.outrun is not None:
+            raise self.outrun
         self._turns = turns - runs
 
     @property
@@ -147,14 +156,7 @@ class Life:
             arrival = await arrivals.next(loop, self.due)
             loop.context = self.context if arrival is None else loop.take_context(arrival[1][1])
             if arrival is None:
-                self.due = None
-                if self.closed:
-                    self._over = self.gone = True
-                elif self.removal:
-                    self._close(loop)
-                    self._ended(loop)
-                else:
-                    await self._call(loop, self._kind.timer, (), {})
+                await self._on_time(loop)
             else:
                 box, (letter, number, asked, _) = arrival
                 call: Call[Any] = Call(loop, box, number if asked else 0, letter)
@@ -167,6 +169,20 @@ class Life:
         return self._result
 
     # -- methods -----------------------------------------------------------------------------------------------------
+
+    async def _on_time(self, loop: AskingLoop) -> None:
+        """Do what the time was set for that has come."""
+        if self._kind.timer is None and not (self.closed or self.removal):  # new code has none, and better code may
+            text = f"the time has come that was set for the method of {self._kind} marked @machine.timer: it has none"
+            raise Broken(Failure(type="NoSuchMethod", message=text))
+        self.due = None
+        if self.closed:
+            self._over = self.gone = True
+        elif self.removal:
+            self._close(loop)
+            self._ended(loop)
+        else:
+            await self._call(loop, self._kind.timer, (), {})
 
     async def _answer(self, loop: AskingLoop, method: Method[..., Any], call: Call[Any], letter: bytes) -> None:
         """Run the method that a call or a signal asks for."""
@@ -222,7 +238,7 @@ class Life:
             self._roll_back()
             call.answer(error)
         else:
-            self._fields = fields
+            self._fields = self._with_unknown(fields)
             if self._action:
                 self._schedule(loop, method)
             if call is not None:
@@ -281,10 +297,15 @@ class Life:
     ) -> Repair | None:
         """Go on where the row says that the machine stood; the answer is what is to be done first."""
         loop.state, self._state = self._state, None
+        if checkpoint.form > self._kind.form:
+            self.outrun = HistoryMisfit(f"fields of form {checkpoint.form}", f"reads form {self._kind.form} at most")
+            raise Broken(Failure.of(self.outrun))
         try:
             self._entity = self._kind.entity(self._fields, checkpoint.form)
             if checkpoint.form != self._kind.form:  # from here on the fields are written as of the new form
                 self._fields = self._kind.encode(self._entity)
+            else:
+                self._unknown = self._kind.unknown(self._fields)
         except Exception as error:  # the class has changed, or its upgrade raises: nothing of the machine is lost
             raise Broken(Failure.of(error)) from error
         self.due, self.removal, self.closed = checkpoint.due, checkpoint.removal, checkpoint.closed
@@ -294,6 +315,12 @@ class Life:
         self.method = checkpoint.method - 1
         self._turns = checkpoint.turn - loop.runs
         return checkpoint.repair
+
+    def _with_unknown(self, fields: bytes) -> bytes:
+        """The fields of the class, and those that newer code has stored beside them: these stay as they are."""
+        if not self._unknown:
+            return fields
+        return json.encode(json.decode(fields, type=dict[str, Raw]) | self._unknown)
 
     def _ended(self, loop: AskingLoop) -> None:
         """A method has ended: what it has left is kept with the commit of this turn."""
