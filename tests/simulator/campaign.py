@@ -38,6 +38,7 @@ APART = (
     "core_leaders:reigns",
     "core_looks:looking",
     "core_machines:tills",
+    "core_new_code:deployments",
     "core_notices:dispatch",
     "core_operations:operated",
     "core_outages:holidays",

@@ -9,10 +9,10 @@ A worker with little room takes what is due in its order: while it takes what co
 its turn and does not stand still. It takes nothing while it frees what a claim has given it whose answer was lost, nor
 while it starts, which takes ten calls of the store.
 
-The law asks less of a worker that is too old for what a process holds: a type of event that it does not know, or a
-patch that its code never asks for. Only a newer worker can go on with it. The old worker need not claim it. If the old
-worker has it, and the process has unheard messages, the lease may lapse: once released, the process would be due at
-once, for the same worker.
+The law asks less of a worker that is too old for what a process holds: a type of event that it does not know, a patch
+that its code never asks for, fields of a newer form. Only a newer worker can go on with it. The old worker need not
+claim it. If the old worker has it, and the process has unheard messages, the lease may lapse: once released, the
+process would be due at once, for the same worker.
 
 What waits for a place among the processes of its kind stands still only if all the time there was room for it, its
 limits have stayed the same, and none of the others has got a place or given one back.
@@ -24,6 +24,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from perdure import limits
+from perdure.kernel.checkpoint import is_checkpoint, parted
 from perdure.kernel.child import is_task
 from perdure.kernel.kind import kind_of, pace
 from perdure.kernel.patch import taken_in
@@ -180,7 +181,7 @@ class Stillness:
         known = self._cluster.monitor.known.get(process.id)
         if known is None:
             return False
-        if taken_in(known.events) and self._has_left(life, process.id):
+        if (taken_in(known.events) or _has_form(process)) and self._has_left(life, process.id):
             return True
         if any(store.life is life and store.newer for store in self._cluster.server.stores):
             return False
@@ -201,6 +202,12 @@ class Stillness:
     def _broken(self, process: Process, text: str) -> None:
         violation: Violation = self._cluster.monitor.violation(LAW, process, text)
         self._cluster.loop.fail(violation)
+
+
+def _has_form(process: Process) -> bool:
+    """Whether a process is a machine whose fields are not of the first form."""
+    state = process.state
+    return state is not None and is_checkpoint(state) and parted(state)[0].form > 1
 
 
 def _has_place(process: Process | None) -> bool:
