@@ -18,6 +18,7 @@ from perdure.errors import InvalidInput
 from perdure.kernel.names import near
 from perdure.kernel.payload import encode
 from perdure.kernel.plain import shown
+from perdure.kernel.process import FINAL, Status
 from perdure.kernel.transition import Sender
 from perdure.kernel.worker import Pair
 
@@ -42,13 +43,15 @@ Commanding = Callable[[OperationPlan, Sender, Means], Command]
 class OperationVerb(Struct, frozen=True):
     """A verb: the command of it, the settings that it ``needs``, those that it ``takes``, and whether all ends with it.
 
-    After a verb that ``ends`` or pauses a process nothing goes on that could fail again.
+    After a verb that ``ends`` or pauses a process nothing goes on that could fail again. What has ended in one of the
+    statuses that it ``reopens`` runs again.
     """
 
     command: Commanding
     needs: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()
     ends: bool = False
+    reopens: frozenset[Status] = frozenset()
 
 
 def _repair(plan: OperationPlan, sender: Sender, means: Means) -> Command:
@@ -95,16 +98,19 @@ def _set_deadline(plan: OperationPlan, sender: Sender, means: Means) -> Command:
 
 _STEP = frozenset({"step"})
 _VALUE = frozenset({"value"})
+_FAILED = frozenset({Status.FAILED})
 VERBS: Mapping[str, OperationVerb] = {
-    "retry": OperationVerb(lambda plan, sender, means: decision.retry(sender)),
-    "restart": OperationVerb(lambda plan, sender, means: decision.restart(sender)),
-    "restart-from": OperationVerb(lambda plan, sender, means: decision.restart_from(sender, plan.step), _STEP),
+    "retry": OperationVerb(lambda plan, sender, means: decision.retry(sender), reopens=_FAILED),
+    "restart": OperationVerb(lambda plan, sender, means: decision.restart(sender), reopens=FINAL),
+    "restart-from": OperationVerb(
+        lambda plan, sender, means: decision.restart_from(sender, plan.step), _STEP, reopens=FINAL
+    ),
     "repair": OperationVerb(_repair, frozenset({"method"}), _VALUE),
     "set-result": OperationVerb(
-        lambda plan, sender, means: decision.set_result(sender, plan.step, plan.value), _STEP, _VALUE
+        lambda plan, sender, means: decision.set_result(sender, plan.step, plan.value), _STEP, _VALUE, reopens=_FAILED
     ),
-    "skip": OperationVerb(lambda plan, sender, means: decision.skip(sender, plan.step), _STEP),
-    "edit-input": OperationVerb(_edit_input, _VALUE, frozenset({"restart"})),
+    "skip": OperationVerb(lambda plan, sender, means: decision.skip(sender, plan.step), _STEP, reopens=_FAILED),
+    "edit-input": OperationVerb(_edit_input, _VALUE, frozenset({"restart"}), reopens=FINAL),
     "edit-fields": OperationVerb(
         lambda plan, sender, means: decision.edit_fields(sender, means.registry, validation.fields(plan.value)),
         _VALUE,
@@ -161,6 +167,11 @@ def asks_for_hosts(plan: OperationPlan) -> bool:
 def ends(plan: OperationPlan) -> bool:
     """Whether nothing goes on after the command that could fail again."""
     return plan.verb == UNDO or VERBS[plan.verb].ends
+
+
+def reopened(plan: OperationPlan) -> frozenset[Status]:
+    """The statuses of what has ended, and runs again after the command."""
+    return frozenset() if plan.verb == UNDO else VERBS[plan.verb].reopens
 
 
 def checked(plan: OperationPlan) -> OperationPlan:

@@ -15,8 +15,9 @@ from perdure.client import validation
 from perdure.client.decision import Decision
 from perdure.client.finding.finder import ahead
 from perdure.client.judged import Changed, Judged, effects, refused, unless_changed
-from perdure.client.operation_verb import Means, command_of, origin_of
+from perdure.client.operation_verb import Means, command_of, origin_of, reopened
 from perdure.client.orders import applied
+from perdure.client.parents import TOLD, told_parents
 from perdure.client.parts import ClientParts
 from perdure.client.past_orders import cancelled, commanded, every_history
 from perdure.client.single_order import ANY_TIME, SingleOrder, Tried
@@ -72,6 +73,7 @@ class OperationPortion:
         self.gone = Judged() if self.removes else Judged(REMOVED)
         """What is said of a process that is not there: if it was to be removed, it was."""
         self.cancels = plan.verb == "cancel"
+        self.reopened = reopened(plan)
         means = Means(parts.registry, parts.machine.random, hosted)
         command = command_of(plan, validation.sender(plan.who, plan.why, self.origin), means)
         self.decision = unless_changed(command, window.until) if isinstance(command, Decision) else None
@@ -81,6 +83,7 @@ class OperationPortion:
 
     async def preview(self, rows: Sequence[Process]) -> dict[bytes, Judged]:
         """Judge each as the command itself would; nothing is written."""
+        rows = await self._without_told(rows)
         if self.decision is None:
             await self._each_alone([row.id for row in rows], self.window.until, dry=True)
             return self.told
@@ -98,6 +101,7 @@ class OperationPortion:
             before = await self._commanded(fresh, self.began)
             self.told |= dict.fromkeys(before, Judged(BEFORE))
             fresh = [row for row in fresh if row.id not in before]
+        fresh = await self._without_told(fresh)
         if self.decision is None:
             self._alone += [row.id for row in fresh]
         else:
@@ -107,6 +111,15 @@ class OperationPortion:
         self.told |= dict.fromkeys(self._outrun, self.gone)  # unless it is found again
         await self._settle_changed([*changed, *await rows_of(self.parts.store, self._outrun)])
         return self.told
+
+    async def _without_told(self, rows: Sequence[Process]) -> list[Process]:
+        """These rows, without those that the command would let run again although their parents have had the answer."""
+        ended = [row for row in rows if row.parent is not None and row.status in self.reopened]
+        if not ended:
+            return list(rows)
+        told = await told_parents(self.parts.store, ended)
+        self.told |= dict.fromkeys(told, Judged(TOLD))
+        return [row for row in rows if row.id not in told]
 
     async def _settle_changed(self, rows: Sequence[Process]) -> None:
         """Count those that have changed by our own command, in this look, as commanded."""
