@@ -38,8 +38,8 @@ class OperationMachine(Machine, name=KIND):
     """An operation. ``phase`` is one of canary, watching the canary, running, watching, done, stopped, aborted.
 
     ``paused``, ``stopped`` and ``waits`` say why it does not go on. ``done`` counts processes that were commanded,
-    ``left_out`` and ``failed`` why others were not, ``relapsed`` those that came back, ``in_canary`` those that the
-    canary has taken. ``window`` says what counts now.
+    ``left_out`` and ``failed`` why others were not, ``relapsed`` those that came back, ``in_canary`` those that were
+    commanded as the canary. ``window`` says what counts now.
     """
 
     plan: OperationPlan
@@ -125,9 +125,9 @@ class OperationMachine(Machine, name=KIND):
             self.done += carried.done
             add_reasons(self.left_out, carried.left_out)
             add_reasons(self.failed, carried.failed)
+            if self.phase == "canary":
+                self.in_canary += carried.done
         self.before = chosen.before
-        if self.phase == "canary":
-            self.in_canary += len(chosen.processes)
         pause = 0.0 if self.plan.rate is None else len(chosen.processes) / self.plan.rate
         if chosen.before is None:
             self._all_seen()
@@ -144,7 +144,7 @@ class OperationMachine(Machine, name=KIND):
         present = _present()
         if present < self.began + microseconds(self.plan.live):
             self.window, self.counted = Window(present, self.window.until), False
-            self._watch("watching the canary" if self.phase == "canary" else self.phase)
+            self._watch("watching the canary" if self.phase == "canary" and self.in_canary else self.phase)
         else:
             self._watch("watching")
 
@@ -163,7 +163,10 @@ class OperationMachine(Machine, name=KIND):
         if self.phase == "watching":
             self.phase = "done"
             complete(asdict(self.outcome))
-        elif self.done and self.relapsed > self.plan.stop_at * self.done:
+        elif not self.done:  # a release before has counted what the canary had only selected: it has shown nothing
+            self.phase, self.in_canary = "canary", 0
+            run_now()
+        elif self.relapsed > self.plan.stop_at * self.done:
             self._stop(f"{self.relapsed} of {self.done} processes of the canary have relapsed")
         else:
             self.phase = "running"
