@@ -82,6 +82,18 @@ def test_an_export_is_rehearsed_and_imported_once(
     assert Terminal(away)("ps").has("A-1", "sale", "completed")
 
 
+def test_a_field_of_an_argument_is_redacted_though_its_line_has_no_names(terminal: Terminal, working: Working) -> None:
+    async def delayed(engine: Engine) -> None:
+        item = till.Item("number 4711", 1299)
+        await engine.start(till.sale.options(key="A-1", delay=3600), "A-1", 2, item)
+
+    working(delayed)
+    for path, kept in (("input.item.name", True), ("input.2.name", True), ("input.name", False), ("input.itm", False)):
+        said = terminal("export", "--redact", path)
+        assert said.code == 0 and f'"redacted":["{path}"]' in said.out
+        assert "4711" not in said.out and ('"cents":1299' in said.out) is kept
+
+
 def test_an_import_tells_each_line_that_it_refuses(terminal: Terminal, working: Working, tmp_path: Path) -> None:
     working(some)
     lines = terminal("export", "--redact", "input,attributes.card", "--redact", "events").out.splitlines(True)

@@ -179,6 +179,116 @@ def test_a_field_is_redacted_though_its_name_or_that_of_an_outer_one_holds_dots(
         assert line.count(b"secret") == 2 * len(value)
 
 
+CARD: dict[str, Any] = {"id": "A-17", "card": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("order.card", ["A-17", CARD], ["redacted", CARD | {"card": "redacted"}]),
+        ("order.card", ["A-17", {"order": CARD}], ["redacted", {"order": CARD | {"card": "redacted"}}]),
+        ("card", [CARD, {"name": "secret"}], [CARD | dict.fromkeys(CARD, "redacted"), {"name": "redacted"}]),
+        ("order", [{"order": "A-17", "card": "secret"}], [{"order": "redacted", "card": "redacted"}]),
+        ("order.crad", ["A-17", CARD], ["redacted", dict.fromkeys(CARD, "redacted")]),
+        ("1.card", ["A-17", CARD], ["A-17", CARD | {"card": "redacted"}]),
+        ("7.card", ["A-17", CARD], ["redacted", dict.fromkeys(CARD, "redacted")]),
+        ("0.0.card", [[CARD, 5], "A-17"], [[CARD | {"card": "redacted"}, 5], "A-17"]),
+        ("orders.card", [[CARD, {"id": "B-3"}]], [[CARD | {"card": "redacted"}, {"id": "B-3"}]]),
+        ("gift.card", {"": ["A-17"], "gift": CARD}, {"": ["A-17"], "gift": CARD | {"card": "redacted"}}),
+        ("gift", {"": ["A-17"], "gift": CARD}, {"": ["A-17"], "gift": dict.fromkeys(CARD, "redacted")}),
+        ("0.card", {"": [CARD], "gift": CARD["id"]}, {"": [CARD | {"card": "redacted"}], "gift": "A-17"}),
+        ("order.card", {"": [CARD], "gift": 5}, {"": [CARD | {"card": "redacted"}], "gift": 5}),
+        ("card", {"": [CARD], "gift": {"card": 7}}, {"": [dict.fromkeys(CARD, "redacted")], "gift": {"card": 0}}),
+        ("gfit.card", {"": [], "gift": {"crd": "secret"}}, {"": [], "gift": {"crd": "redacted"}}),
+    ],
+)  # fmt: skip
+def test_what_a_path_may_name_in_an_input_is_redacted_and_all_of_it_if_that_is_not_known(
+    path: str, before: Any, after: Any
+) -> None:
+    row = Process(ID, "sale", None, json.encode(before), Status.COMPLETED)
+    line = archive.written(redacted(archive.record_of(row, [], []), (f"input.{path}",)))
+    assert b"secret" not in line
+    assert json.decode(archive.read(line).process.input) == after
+
+
+def test_an_input_that_was_edited_and_that_of_a_queued_step_are_redacted_alike() -> None:
+    opening = Opening(1, 0, input=Raw(json.encode(["A-17", CARD]))).encode()
+    event = Event(1, 0, EventType.RUN_OPENED, 8, payload=opening)
+    task = json.encode({"step": "charge", "key": "k", "call": ["A-17", CARD]})
+    for path, kept in (("order.card", CARD | {"card": "redacted"}), ("crad", dict.fromkeys(CARD, "redacted"))):
+        row = Process(ID, "@till", None, task, Status.COMPLETED, run=2, events=1)
+        line = archive.written(redacted(archive.record_of(row, [event], []), (f"input.{path}",)))
+        assert b"secret" not in line
+        assert json.decode(archive.read(line).process.input) == {
+            "step": "charge", "key": "k", "call": ["redacted", kept]
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"cards": [CARD, {"id": "B-3"}]}, {"cards": [CARD | {"card": "redacted"}, {"id": "B-3"}]}),
+        ({"cards": [[CARD], [CARD]]}, {"cards": [[CARD | {"card": "redacted"}]] * 2}),
+        ({"cards": ["secret", 5], "id": "A-17"}, {"cards": ["redacted", 0], "id": "A-17"}),
+        ({"cards": [["secret"], {"at": "secret"}]}, {"cards": [["redacted"], {"at": "redacted"}]}),
+        ({"cards": "secret", "id": "A-17"}, {"cards": "redacted", "id": "A-17"}),
+        ({"cards": {"id": "A-17"}}, {"cards": {"id": "A-17"}}),
+        ({"id": "A-17"}, {"id": "A-17"}),
+    ],
+)  # fmt: skip
+def test_a_path_goes_through_lists_and_what_has_no_names_for_it_is_redacted_whole(before: Any, after: Any) -> None:
+    raw = json.encode(before)
+    row = Process(ID, "sale", None, b"[]", Status.COMPLETED, state=raw, attributes=raw, result=raw)
+    for part in ("attributes", "result", "state"):
+        found = redacted(archive.record_of(row, [], []), (f"{part}.cards.card",)).process
+        assert json.decode(getattr(found, part)) == after
+        assert [json.decode(getattr(found, name)) for name in ("attributes", "result", "state") if name != part] == [
+            before
+        ] * 2
+    line = archive.written(redacted(archive.record_of(row, [], []), ("result.cards.card",)))
+    assert archive.read(line).redacted == ("result.cards.card",)
+
+
+def test_a_result_that_is_a_list_or_a_text_has_no_names_for_a_path() -> None:
+    for before, after in (([CARD], [CARD | {"card": "redacted"}]), (["secret"], ["redacted"]), ("secret", "redacted")):
+        row = Process(ID, "sale", None, b"[]", Status.COMPLETED, result=json.encode(before))
+        found = redacted(archive.record_of(row, [], []), ("result.card",)).process
+        assert json.decode(found.result) == after
+
+
+def test_what_a_step_reports_is_redacted_without_the_name_of_its_place() -> None:
+    progress = json.encode({"charge:1": CARD, "ship:2": {"id": "B-3"}})
+    row = Process(ID, "sale", None, b"[]", progress=progress)
+    for path in ("progress.card", "progress.charge:1.card"):
+        found = redacted(archive.record_of(row, [], []), (path,)).process
+        assert json.decode(found.progress) == {"charge:1": CARD | {"card": "redacted"}, "ship:2": {"id": "B-3"}}
+
+
+def test_a_field_of_a_context_is_redacted_wherever_the_context_stands() -> None:
+    line = archive.written(redacted(everything(), ("attributes.@context.tenant",)))
+    found = archive.read(line)
+    assert context.read(context.of_attributes(found.process.attributes)) == {"tenant": "redacted"}
+    assert context.read(context.of_sender(found.messages[0].sender)) == {"tenant": "redacted"}
+    checkpoint, _ = parted(found.process.state or b"")
+    assert context.read(checkpoint.context) == {"tenant": "redacted"}
+
+
+def test_a_function_gets_what_a_path_finds_and_the_rest_is_replaced_without_it() -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def redact(part: str, value: Any) -> Any:
+        asked.append((part, value))
+        return value
+
+    row = Process(ID, "sale", None, json.encode(["A-17", CARD]), result=json.encode([CARD, CARD]))
+    parts = ("input.order.card", "result.card")
+    found = redacted(archive.record_of(row, [], []), parts, redact).process
+    assert asked == [("input.1.card", "secret"), ("result.0.card", "secret"), ("result.1.card", "secret")]
+    assert json.decode(found.input) == ["redacted", CARD] and json.decode(found.result) == [CARD, CARD]
+    found = redacted(archive.record_of(row, [], []), ("input.card",), redact).process
+    assert len(asked) == 3 and json.decode(found.input) == ["redacted", dict.fromkeys(CARD, "redacted")]
+
+
 def test_an_event_of_a_type_that_is_not_known_is_redacted_as_a_whole() -> None:
     record = archive.record_of(Process(ID, "sale", None, b"null", events=1), [], [])
     strange = archive.StoredEvent(1, 999, 8, payload=Raw(RAW))

@@ -113,3 +113,8 @@ async def parcel(order: str) -> str:
 async def delivery(order: str) -> str:
     await charge(order)
     return await parcel.child(order)
+
+
+@workflow(name="paid", version="1")
+async def paid(order: dict[str, str], *, gift: str = "") -> str:
+    return await charge(order["id"]) + gift

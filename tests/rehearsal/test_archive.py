@@ -251,6 +251,16 @@ async def test_a_redacted_line_holds_nothing_of_what_was_redacted(opened: Open, 
         await lines_of(source, redact=["colour"])
 
 
+@pytest.mark.parametrize("path", ["input.order.card", "input.card", "input.crad", "input.0.card", "input"])
+async def test_no_card_of_an_input_is_left_whichever_way_it_is_named(opened: Open, path: str) -> None:
+    engine, _ = await opened(workflows=[code.paid])
+    handle = await engine.start(code.paid.options(delay=3600), {"id": "A-1", "card": "number 4711"}, gift="B-2")
+    await handle.edit_input([{"id": "A-1", "card": "number 4711-2"}], {"gift": "B-2"})
+    [line] = await lines_of(engine, redact=[path])
+    assert b"4711" not in line and json.decode(line)["record"]["redacted"] == [path]
+    assert (b'"id":"A-1"' in line) is (path in ("input.order.card", "input.0.card"))
+
+
 async def test_a_function_redacts(elsewhere: Open) -> None:
     flow = code.sale()
     source, _ = await elsewhere(work=True, workflows=[flow])

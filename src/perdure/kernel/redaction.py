@@ -21,7 +21,7 @@ from perdure.kernel import context, stored
 from perdure.kernel.archive import BASE64, ArchivedRecord, StoredEvent, StoredMessage, StoredProcess
 from perdure.kernel.archive import value as archived
 from perdure.kernel.checkpoint import MARK
-from perdure.kernel.child import ORDERS
+from perdure.kernel.child import ORDERS, is_task
 from perdure.kernel.event import EventType
 from perdure.kernel.message import MessageType
 from perdure.kernel.names import near
@@ -33,6 +33,8 @@ PARTS = ("attributes", "error", "events", "input", "messages", "progress", "resu
 
 Redact: TypeAlias = Callable[[str, Any], Any]
 """A redaction in code: given the part's name and a value of it, it returns the value to be written."""
+_NOWHERE: Any = object()
+"""What stands for a value in which nothing has the name that was looked for."""
 
 
 def checked(parts: Iterable[str]) -> tuple[str, ...]:
@@ -42,8 +44,8 @@ def checked(parts: Iterable[str]) -> tuple[str, ...]:
         first, _, rest = part.partition(".")
         if first not in PARTS or (rest and first in ("events", "messages")):
             raise InvalidInput(
-                f"{part!r} cannot be redacted.{near(first, PARTS)} Name one of {', '.join(PARTS)}, or a field of one "
-                "that is a JSON object: attributes.card"
+                f"{part!r} cannot be redacted.{near(first, PARTS)} Name one of {', '.join(PARTS)}, or what is in one: "
+                "attributes.card, input.0.card"
             )
     return named
 
@@ -66,8 +68,8 @@ class _Redaction:
         self.parts = parts
         self.named = frozenset(part.partition(".")[0] for part in parts)
         self.redact = redact
-        contexts = {"attributes", f"attributes.{context.ATTRIBUTE}", "messages"}
-        self.contexts = not contexts.isdisjoint(parts)
+        whole = f"attributes.{context.ATTRIBUTE}"
+        self.contexts = any(part in ("attributes", "messages") or f"{part}.".startswith(f"{whole}.") for part in parts)
 
     def process(self, row: StoredProcess) -> StoredProcess:
         """The row with these parts replaced."""
@@ -77,8 +79,12 @@ class _Redaction:
             if name in ("events", "messages", "state"):
                 continue
             raw = changes.get(name, getattr(row, name))
-            whole = name == "error" and not path and self.redact is None
-            changes[name] = _texts_of(raw, _OF_AN_ERROR) if whole else self._replaced(raw, name, path)
+            if name == "input":
+                changes[name] = _changed(raw, partial(self._input, path=path, task=is_task(row.kind)))
+            elif name == "error" and not path and self.redact is None:
+                changes[name] = _texts_of(raw, _OF_AN_ERROR)
+            else:
+                changes[name] = self._replaced(raw, name, path)
         return replace(row, **changes, state=_changed(row.state, self._state))
 
     def event(self, event: StoredEvent) -> StoredEvent:
@@ -118,7 +124,22 @@ class _Redaction:
         return replace(message, payload=payload, sender=_changed(message.sender, self._sender))
 
     def _replaced(self, raw: Raw, part: str, path: list[str]) -> Raw:
-        return _changed(raw, partial(_at, part=part, path=path, redact=self.redact))
+        return _changed(raw, partial(self._found, part=part, path=path))
+
+    def _found(self, value: Any, part: str, path: list[str]) -> Any:
+        """The value of a part with what the path names in it replaced."""
+        after = (_in_steps if part == "progress" and path else _within)(value, part, path, self.redact)
+        return value if after is _NOWHERE else after
+
+    def _input(self, value: Any, path: list[str], *, task: bool) -> Any:
+        """The input with what the path names replaced: all of it if nothing is found, since names are not stored."""
+        if not path:
+            return self._found(value, "input", path)
+        if task and isinstance(value, dict) and "call" in value:  # all else there is the engine's own
+            after = _in_arguments(value["call"], "input", path, self.redact)
+            return value | {"call": blank(value["call"]) if after is _NOWHERE else after}
+        after = _in_arguments(value, "input", path, self.redact)
+        return blank(value) if after is _NOWHERE else after
 
     def _arguments(self, value: Any) -> Any:
         """Arguments may come from any of these parts."""
@@ -136,7 +157,7 @@ class _Redaction:
         for part in self.parts:
             name, *path = part.split(".")
             if name == "state":
-                fields = _at(fields, name, path, self.redact)
+                fields = self._found(fields, name, path)
         return {MARK: self._stands(stands), **fields} if stands is not None and isinstance(fields, dict) else fields
 
     def _stands(self, stands: dict[str, Any]) -> dict[str, Any]:
@@ -222,20 +243,89 @@ def _without(value: Any, fields: tuple[str, ...]) -> Any:
 
 
 def _at(value: Any, part: str, path: list[str], redact: Redact | None) -> Any:
+    """The value with what the path names in it replaced; ``_NOWHERE`` if that is not in it."""
     if not path:
         return redact(part, value) if redact is not None else _blank_part(part, value)
+    if isinstance(value, list):
+        return _in_list(value, part, path, redact)
+    return _in_object(value, part, path, redact) if isinstance(value, dict) else _NOWHERE
+
+
+def _within(value: Any, part: str, path: list[str], redact: Redact | None) -> Any:
+    """The same, but only an object can lack what the path names: all else has no names, and is replaced whole."""
+    after = _at(value, part, path, redact)
+    if after is not _NOWHERE or isinstance(value, dict):
+        return after
+    whole = _blank_part(part, value)
+    return _NOWHERE if whole == value else whole
+
+
+def _in_object(value: dict[str, Any], part: str, path: list[str], redact: Redact | None) -> Any:
+    """A name may hold dots itself: whatever the path can mean is replaced."""
+    names = {".".join(path[:end]): path[end:] for end in range(1, len(path) + 1)}
+    after = {
+        name: _within(value[name], f"{part}.{name}", rest, redact) for name, rest in names.items() if name in value
+    }
+    found = {name: one for name, one in after.items() if one is not _NOWHERE}
+    return {**value, **found} if found else _NOWHERE
+
+
+def _in_list(value: list[Any], part: str, path: list[str], redact: Redact | None) -> Any:
+    """A number is a place in the list; any other name stands in its items."""
     first, *rest = path
-    if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
-        place = int(first)
-        return [*value[:place], _at(value[place], f"{part}.{first}", rest, redact), *value[place + 1 :]]
-    if isinstance(value, Mapping):
-        # A name may hold dots itself: whatever the path can mean is replaced.
-        names = {".".join(path[:end]): path[end:] for end in range(1, len(path) + 1)}
-        found = {
-            name: _at(value[name], f"{part}.{name}", rest, redact) for name, rest in names.items() if name in value
-        }
-        return {**value, **found} if found else value
-    return value
+    if not (first.isdecimal() and int(first) < len(value)):
+        return _in_each(value, part, [path], redact)
+    place = int(first)
+    after = _within(value[place], f"{part}.{first}", rest, redact)
+    return _NOWHERE if after is _NOWHERE else [*value[:place], after, *value[place + 1 :]]
+
+
+def _in_each(value: list[Any], part: str, paths: list[list[str]], redact: Redact | None) -> Any:
+    """The list with what any of the paths names in its items; items that have no names are then replaced whole."""
+    items, found = list[Any](), False
+    for number, item in enumerate(value):
+        after, there = item, False
+        for path in paths:
+            one = _at(after, f"{part}.{number}", path, redact)
+            if one is not _NOWHERE:
+                after, there = one, True
+        items.append(after if there or isinstance(item, dict) else blank(item))
+        found = found or there
+    return items if found else _NOWHERE
+
+
+def _in_arguments(value: Any, part: str, path: list[str], redact: Redact | None) -> Any:
+    """Arguments with what the path names replaced; ``_NOWHERE`` also if nobody knows which one it names.
+
+    They stand in a list without their names: a path may begin with the name of any of them, or with that of a field.
+    Those that can only be given by name stand in an object, which has the list under the empty name.
+    """
+    first, *rest = path
+    placed, known = first.isdecimal(), isinstance(value, dict) and first in value
+    if not (rest or placed or known):
+        return _NOWHERE
+    if isinstance(value, list):
+        return _in_list(value, part, path, redact) if placed else _in_each(value, part, [path, rest], redact)
+    if not isinstance(value, dict):
+        return _NOWHERE
+    listed = value.get("", [])
+    found = {"": (_at if known else _in_arguments)(listed, part, path, redact)}
+    for name, one in value.items():
+        if name == first:
+            found[name] = _within(one, f"{part}.{name}", rest, redact)
+        elif name and not placed:
+            found[name] = _at(one, f"{part}.{name}", path, redact)
+    found = {name: one for name, one in found.items() if one is not _NOWHERE}
+    return {**value, **found} if found else _NOWHERE
+
+
+def _in_steps(value: Any, part: str, path: list[str], redact: Redact | None) -> Any:
+    """What steps have reported, by their places (``charge:1``): a path may leave the place out."""
+    after = _at(value, part, path, redact)
+    if after is not _NOWHERE or not isinstance(value, dict):
+        return after
+    every = {place: _within(one, f"{part}.{place}", path, redact) for place, one in value.items()}
+    return {place: value[place] if one is _NOWHERE else one for place, one in every.items()}
 
 
 def _blank_part(part: str, value: Any) -> Any:
