@@ -106,6 +106,25 @@ async def test_a_cancelled_run_examines_nothing_more(
         await run.cancel()
 
 
+async def test_a_run_whose_process_was_ended_is_cancelled(
+    opened: Open, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "PORTION", 1)
+    monkeypatch.setattr("perdure.client.checks.CHECK_ROWS", 1)
+    engine = await damaged(opened, store_url, 4, 0)
+    run = await engine.checks.start(kind="order", rate=0.01)
+    await until_row(engine, run.id, lambda row: b'"checked":1' in (row.state or b""))
+    await engine.process(run.id).terminate(who="ann", why="too slow")
+    waiting = await engine.checks.start(kind="order", priority=9)
+    await engine.process(waiting.id).fail(who="ann")
+    status = await run.status()
+    assert (status.phase, status.checked, status.total) == ("cancelled", 1, 4)
+    assert status.cancelled == "its process has been cancelled: terminated by ann because: too slow"
+    failed = await waiting.status()
+    assert (failed.phase, failed.cancelled) == ("cancelled", "its process has failed: marked as failed by ann")
+    assert await engine.checks.runs() == [(waiting.id, failed), (run.id, status)]
+
+
 async def test_a_store_that_is_away_is_asked_again_and_nothing_is_counted_twice(opened: Open, store_url: str) -> None:
     engine, store = await opened(work=True, workflows=[shop], options=QUIET)
     handle = await engine.start(shop.order.options(delay=3600), "A-1")

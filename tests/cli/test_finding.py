@@ -113,6 +113,38 @@ def test_an_operation_is_taken_back_and_watched(terminal: Terminal, working: Wor
     assert terminal("operation", "undo", undo).code == 1, "an undo is not taken back"
 
 
+def test_an_operation_and_a_check_run_that_were_ended_as_processes_have_ended(
+    terminal: Terminal, working: Working
+) -> None:
+    working(some)
+    ids: list[str] = []
+
+    async def under_way(engine: Engine) -> None:
+        operation = await engine.operations.start("hold", "kind = approval", watch=3600)
+        while (await operation.status()).phase != "watching":
+            await asyncio.sleep(0.01)
+        ids.append(operation.id)
+
+    working(under_way)
+    ids.append(terminal("check", "run").out.split()[3].rstrip(";"))
+    for id in ids:
+        assert terminal("terminate", id, "--why", "the wrong one").code == 0
+    operation, run = ids
+    said = terminal("operation", "show", operation, "--watch")
+    assert said.code == 0 and said.has("phase aborted") and said.has("done 1 of 1 processes")
+    assert said.has("stopped its process has been cancelled: terminated by", "because: the wrong one")
+    assert terminal("operation", "ls").has(operation, "aborted 1")
+    said = terminal("check", "show", run)
+    assert said.has("phase cancelled") and said.has("cancelled its process has been cancelled: terminated by")
+    assert terminal("operation", "undo", operation, "--dry-run").has("undo: 1 processes")
+    undo = terminal("operation", "undo", operation, "--json").json["id"]
+
+    async def ended(engine: Engine) -> None:
+        assert (await engine.operations.handle(undo).result(10)).done == 1
+
+    working(ended)
+
+
 def test_a_bar_fits_into_eighty_columns() -> None:
     console = Console(width=80)
     for phase in ("running", "watching the canary"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,6 +175,38 @@ async def test_only_an_operation_that_has_ended_is_taken_back(opened: Open) -> N
     assert (await operation.result(LIMIT)).phase == "aborted"
     undo = await (await engine.operations.undo(operation.id)).result(LIMIT)
     assert undo.seen == undo.planned and Status.HELD.value not in await statuses(engine)
+
+
+@pytest.mark.parametrize("verb", ["terminate", "fail"])
+async def test_an_operation_whose_process_was_ended_has_ended_and_is_taken_back(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr(operation_machine, "PORTION", 2)
+    engine, _ = await opened(work=True, workflows=[approval])
+    for number in range(5):
+        await engine.start(approval, number)
+    operation = await engine.operations.start("hold", "kind = approval", rate=0.1)
+    await until_row(engine, operation.id, lambda row: b'"done":1' in (row.state or b""))
+    await operation.pause("lunch")
+    await getattr(engine.process(operation.id), verb)(who="ann", why="the wrong five")
+    why = {"terminate": "been cancelled: terminated by ann", "fail": "failed: marked as failed by ann"}[verb]
+    ended = OperationStatus("aborted", 1, planned=5, stopped=f"its process has {why} because: the wrong five")
+    assert await operation.status() == ended and await engine.operations.list() == [(operation.id, ended)]
+    assert (await engine.operations.preview_undo(operation.id)).would == 1
+    assert await statuses(engine, "approval") == {"running": 4, "held": 1}
+    undo = await (await engine.operations.undo(operation.id, who="ann")).result(LIMIT)
+    assert (undo.done, undo.planned) == (1, 1) and await statuses(engine, "approval") == {"running": 5}
+
+
+async def test_an_operation_that_was_ended_before_it_began_has_nothing_to_take_back(opened: Open) -> None:
+    client, _ = await opened(workflows=[])
+    operation = await client.operations.start("hold", "kind = approval")
+    await client.process(operation.id).terminate(who="ann")
+    stopped = "its process has been cancelled: terminated by ann"
+    assert await operation.status() == OperationStatus("aborted", stopped=stopped)
+    assert await client.operations.preview_undo(operation.id) == replace(
+        await client.operations.preview("hold", "key = nobody"), seconds=0.0
+    )
 
 
 async def test_an_undo_keeps_to_its_rate_and_stops_within_a_portion_of_what_it_takes_back(opened: Open) -> None:

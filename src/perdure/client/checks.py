@@ -30,6 +30,7 @@ from perdure.kernel.audit import Audit
 from perdure.kernel.check import CHECKS, Check, FixOrder, mend, named
 from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
+from perdure.kernel.diagnosis import ending
 from perdure.kernel.finding import KeptFinding
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process
@@ -145,13 +146,17 @@ def _told(row: Process) -> CheckStatus:
 
 
 def _status(row: Process) -> CheckStatus:
-    """What the row of a check run says; raises UnreadablePayload."""
-    if not has_begun(row.state):
-        return CheckStatus("waits for a worker")
-    if row.result is not None:
-        return json.decode(row.result, type=CheckStatus)
-    state = json.decode(row.state or b"{}", type=_State)
-    return CheckStatus(state.phase, state.checked, state.plan.total, state.found, state.mended)
+    """What the row of a check run says; raises UnreadablePayload.
+
+    One whose process was ended by a command or an error, and not by its own code, is cancelled.
+    """
+    said = CheckStatus("waits for a worker")
+    if has_begun(row.state):
+        if row.result is not None:
+            return json.decode(row.result, type=CheckStatus)
+        state = json.decode(row.state or b"{}", type=_State)
+        said = CheckStatus(state.phase, state.checked, state.plan.total, state.found, state.mended)
+    return replace(said, phase="cancelled", cancelled=f"its process {ending(row)}") if row.final else said
 
 
 class _State(Struct, frozen=True):

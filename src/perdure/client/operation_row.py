@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from msgspec import json
+from msgspec.structs import replace
 
 from perdure.authoring.operation.machine import OperationMachine
 from perdure.authoring.operation.plan import OperationPlan, OperationStatus
 from perdure.errors import PerdureError
 from perdure.kernel.checkpoint import has_begun
+from perdure.kernel.diagnosis import ending
 from perdure.kernel.process import Process
 
 NOT_BEGUN = "waits for a worker"
@@ -32,8 +34,15 @@ def known_outcome(row: Process) -> OperationStatus | None:
 
 
 def outcome_of(row: Process) -> OperationStatus | None:
-    """What the row of an operation says, if it says something yet; raises UnreadablePayload."""
-    return None if not has_begun(row.state) else json.decode(row.state or b"{}", type=OperationStatus)
+    """What the row of an operation says, if it says something yet; raises UnreadablePayload.
+
+    One whose process was ended by a command or an error, and not by its own code, is aborted.
+    """
+    said = json.decode(row.state or b"{}", type=OperationStatus) if has_begun(row.state) else None
+    if not row.final or (said is not None and said.ended):
+        return said
+    said = said or OperationStatus(NOT_BEGUN)
+    return replace(said, phase="aborted", stopped=said.stopped or f"its process {ending(row)}", paused="", waits="")
 
 
 def plan_of(row: Process) -> OperationPlan:

@@ -99,6 +99,12 @@ def next_mover(process: Process, now: int, workers: Workers, queues: QueueLoads 
     return Mover(_reached_by(process), f"it waits for {waits_for}", process.changed_at, due_at)
 
 
+def ending(process: Process) -> str:
+    """How an ended process has ended, and by what: ``has been cancelled: terminated by Ann because: it hangs``."""
+    failure = None if process.error is None else Failure.shown(process.error)
+    return f"has {_ENDED[process.status]}" + (f": {failure.message}" if failure is not None else "")
+
+
 def awaited_signals(process: Process) -> list[str]:
     """The names of the signals that a row says it waits for; where it waits for very many, only the first."""
     return [part.removeprefix("signal ") for part in _awaited(process) if part.startswith("signal ")]
