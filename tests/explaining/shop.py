@@ -21,6 +21,16 @@ async def falter(order: str) -> None:
     raise ConnectionError("not yet")
 
 
+@step(retry=Retry(attempts=3, first=0.001, jitter=0.0))
+async def decline(order: str) -> None:
+    raise ConnectionError(f"order {order} is declined")
+
+
+@step(retry=Retry(attempts=2, first=0.001, jitter=0.0), queue="till")
+async def decline_at_the_till(order: str) -> None:
+    raise ConnectionError(f"order {order} is declined at the till")
+
+
 @step(retry=Retry(attempts=9, first=0.01, jitter=0.0), breaker=bank)
 async def pay(order: str) -> None:
     raise ConnectionError("the bank is down")
@@ -41,6 +51,16 @@ async def at_the_till(name: str) -> str:
 @workflow
 async def refused(order: str) -> None:
     await refuse(order)
+
+
+@workflow
+async def declined(order: str) -> None:
+    await decline(order)
+
+
+@workflow
+async def declined_at_the_till(order: str) -> None:
+    await decline_at_the_till(order)
 
 
 @step

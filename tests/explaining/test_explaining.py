@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Engine, Search, Status, WorkerOptions
+from perdure import Engine, Search, Status, WorkerOptions, Workflow
 from perdure.cli.app import whole_app
 from perdure.client.explaining.causes import ALIKE
 from perdure.client.explaining.diagnosis import GOES_ON, MEANINGS, Diagnosis
@@ -19,12 +19,19 @@ from perdure.errors import IllegalMove
 from perdure.kernel.diagnosis import NextMover
 from perdure.kernel.event import EventType
 from perdure.testing.conformance import Ground, Trial
+from tests.checks.plants import sow
 from tests.explaining import shop
 from tests.explaining.scenarios import SCENARIOS, Place, at_rest
 from tests.explaining.trials import TRIALS
 from tests.runtime.conftest import A_MOMENT, LIMIT, Open, lose, until, until_row
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
+
+DAMAGED = (
+    "UPDATE event SET payload = :list WHERE process = :id AND type = 2 AND payload IS NOT NULL; "
+    "UPDATE message SET payload = :list WHERE process = :id"
+)
+"""What a step has failed by is no failure any more, in the history or in the inbox."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -101,6 +108,29 @@ async def test_the_cause_of_a_grandchild_that_stands_still_is_named_with_its_gra
     assert found.child is not None and found.child.cause is Diagnosis.WAITS_FOR_CHILD
     assert found.child.child is not None and found.child.child.cause is Diagnosis.WAITS_FOR_NOTHING
     assert any("1 children and queued steps" in line for line in found.evidence)
+
+
+async def test_it_is_told_how_often_the_step_was_tried_that_has_ended_a_process(place: Place) -> None:
+    engine, _ = await place.worker()
+    times = {shop.refused: "once", shop.declined: "3 times", shop.declined_at_the_till: "2 times"}
+    steps = {shop.refused: "refuse", shop.declined: "decline", shop.declined_at_the_till: "decline_at_the_till"}
+    for flow, tried in times.items():
+        handle = await engine.start(flow, "A")
+        await until_row(engine, handle.id, lambda row: row.status is Status.FAILED)
+        found = await explained(engine, handle.id, Diagnosis.RETRIES_SPENT)
+        assert found.evidence[0] == f"step {steps[flow]} was tried {tried}, and no attempt is left"
+
+
+@pytest.mark.parametrize("flow", [shop.declined, shop.declined_at_the_till])
+async def test_attempts_of_which_nothing_can_be_read_are_not_counted(
+    place: Place, store_url: str, flow: Workflow[[str], None]
+) -> None:
+    engine, _ = await place.worker()
+    handle = await engine.start(flow, "A")
+    await until_row(engine, handle.id, lambda row: row.status is Status.FAILED)
+    await sow(store_url, handle.id, DAMAGED)
+    [line] = (await explained(engine, handle.id, Diagnosis.RETRIES_SPENT)).evidence
+    assert line == f"step {flow.name.replace('declined', 'decline')} has failed, and no attempt is left"
 
 
 async def test_a_command_that_would_be_refused_is_proposed_with_the_reason(place: Place) -> None:

@@ -18,6 +18,7 @@ from perdure.client.explaining.wording import (
     owner_name,
     queue_told,
     recovery_paused,
+    spent_told,
     steps_told,
     time_text,
 )
@@ -95,9 +96,7 @@ def _stopped_by_error(evidence: Evidence) -> FoundCause | None:
         told.append(f"the stack at that time:\n{failure.trace.rstrip()}")
     if cause is None:
         cause = Diagnosis.DEPENDENCY_DOWN if evidence.alike >= ALIKE else Diagnosis.RETRIES_SPENT
-        if failure.step:
-            times = "once" if failure.attempts == 1 else f"{failure.attempts} times"
-            told.insert(0, f"step {failure.step} was tried {times}, and no attempt is left")
+        told[:0] = spent_told(evidence)
     return FoundCause(cause, why, row.changed_at, tuple(told))
 
 

@@ -43,7 +43,8 @@ class Evidence:
 
     ``children`` are some of its ``open_children``: first those that wait for a person, then those that changed longest
     ago. ``alike`` counts processes of its kind with the same trouble, among the newest ``looked_at``; ``held`` counts
-    what each of the first live hosts of it holds, a thousand at most.
+    what each of the first live hosts of it holds, a thousand at most. ``tried`` counts the attempts of the step whose
+    error has ended it; 0 if they are not known.
     """
 
     row: Process
@@ -59,6 +60,7 @@ class Evidence:
     alike: int = 0
     looked_at: int = 0
     held: Mapping[bytes, int] = field(default_factory=dict)
+    tried: int = 0
 
     @cached_property
     def mover(self) -> Mover:
@@ -142,8 +144,25 @@ async def gathered(store: Store, row: Process) -> Evidence:
         found.children, found.open_children = await _children(store, events)
     if row.status is Status.RUNNING and row.owner is None and (row.due_at or now) <= now:
         found.held = {one.id: await held_by(store, one) for one in found.hosting.alive[:HOSTS]}
+    found.tried = await _attempts(store, found)
     await _count_alike(store, found)
     return found
+
+
+async def _attempts(store: Store, found: Evidence) -> int:
+    """How often the step was tried whose error has ended the process; 0 if that cannot be known."""
+    step = "" if found.failure is None else found.failure.step
+    for event in reversed(found.events):
+        if event.type is EventType.STEP_FAILED and event.name == step:
+            payload = event.payload
+            if payload is None and event.message is not None:  # a queued step's answer
+                letters = await store.messages([(found.row.id, event.message - 1)], most=1)
+                payload = next((one.payload for one in letters if one.number == event.message), None)
+            try:
+                return Failure.decode(payload or b"").attempts
+            except PerdureError:
+                break
+    return 0
 
 
 async def _unsound(store: Store, row: Process, events: Sequence[Event]) -> Sequence[Finding]:

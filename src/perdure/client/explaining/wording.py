@@ -72,6 +72,13 @@ def attempt_told(evidence: Evidence) -> Iterator[str]:
         yield f"attempt {tried.before + tried.attempt} of step {event.name} has failed at {time_text(event.at)}"
 
 
+def spent_told(evidence: Evidence) -> Iterator[str]:
+    """How often the step was tried whose error has ended the process, if one's has."""
+    if evidence.failure is not None and (step := evidence.failure.step):
+        tried = {0: "has failed", 1: "was tried once"}.get(evidence.tried, f"was tried {evidence.tried} times")
+        yield f"step {step} {tried}, and no attempt is left"
+
+
 def alike_told(evidence: Evidence) -> Iterator[str]:
     """How many others of its kind have the same trouble."""
     if evidence.alike > 1:
