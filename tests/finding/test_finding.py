@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import Engine, Search, Status
 from perdure.client.finding import finder
@@ -15,6 +16,7 @@ from perdure.errors import InvalidInput, ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.fingerprint import without_what_varies
+from tests.checks.plants import sow
 from tests.finding import bank
 from tests.runtime.conftest import LIMIT, Open, until_row
 
@@ -167,6 +169,24 @@ async def test_failures_are_grouped_by_the_worker_on_which_they_happened(opened:
     assert [(one.worker, one.count) for one in await client.failures()] == [("", 3), ("", 1)]
     with pytest.raises(InvalidInput, match="Give one of: cause, worker"):
         await client.failures(by="moon")  # type: ignore[arg-type]
+
+
+async def test_failures_of_which_no_worker_is_known_are_found_without_those_of_workers(
+    opened: Open, store_url: str
+) -> None:
+    engine = await some_of_each(opened)
+    first = await engine.handle(bank.payment, "A-0")
+    error = replace(Failure.decode((await engine.row(first.id)).error or b""), worker="").encode()
+    await sow(store_url, first.id, f"UPDATE process SET error = {_quoted(error, store_url)} WHERE id = :id")
+    groups = [one for one in await engine.failures(by="worker") if one.type == "CardRefused"]
+    found = {bool(one.worker): keys(await engine.list(where=one.query)) for one in groups}
+    assert found == {False: {"payment A-0"}, True: {"payment A-1"}}
+    [both] = [one for one in await engine.failures() if one.type == "CardRefused"]
+    assert keys(await engine.list(where=both.query)) == {"payment A-0", "payment A-1"}
+
+
+def _quoted(raw: bytes, url: str) -> str:
+    return f"x'{raw.hex()}'" if url.startswith("sqlite") else f"'\\x{raw.hex()}'"
 
 
 async def test_the_board_counts_what_is_unfinished_by_who_moves_it_next(opened: Open) -> None:

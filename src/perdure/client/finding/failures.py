@@ -25,7 +25,8 @@ GROUPINGS = ("cause", "worker")
 class FailureGroup:
     """Failed and broken processes with one cause: of one kind and version, in one step, with one error.
 
-    If failures are grouped by worker too, ``worker`` is the one on which all of them did; else it is empty.
+    If failures are grouped ``by`` worker too, ``worker`` is the one on which all of them did, empty if it is not known;
+    else it is empty.
 
     ``message`` is the error's text without what varies, ``sample`` the id of the process that has failed last and
     ``example`` its whole text. ``failed`` and ``broken`` count them, ``recent`` those of the last hour. ``first`` and
@@ -46,6 +47,7 @@ class FailureGroup:
     sample: str
     example: str
     worker: str = ""
+    by: str = "cause"
 
     @property
     def count(self) -> int:
@@ -55,8 +57,8 @@ class FailureGroup:
     @property
     def query(self) -> str:
         """The query that finds these processes."""
-        on = f' and worker = "{self.worker}"' if self.worker else ""
-        return f"fingerprint = {self.fingerprint}{on}"
+        on = f'worker = "{self.worker}"' if self.worker else "not worker"
+        return f"fingerprint = {self.fingerprint}" + (f" and {on}" if self.by == "worker" else "")
 
 
 class _Group:
@@ -77,12 +79,12 @@ class _Group:
         if row.changed_at > self.last.changed_at:
             self.last, self.example = row, example
 
-    def view(self, worker: str) -> FailureGroup:
+    def view(self, worker: str, by: str) -> FailureGroup:
         cause = self.cause
         return FailureGroup(
             cause.fingerprint, cause.kind, cause.version, cause.step, cause.type, cause.message,
             self.failed, self.broken, self.recent, instant(self.first_at), instant(self.last.changed_at),
-            id_text(self.last.id), self.example, worker,
+            id_text(self.last.id), self.example, worker, by,
         )  # fmt: skip
 
 
@@ -102,5 +104,5 @@ async def grouped(store: Store, search: Search, where: str, by: str = "cause") -
                 text, worker = one.failure.message, one.failure.worker if by == "worker" else ""
                 groups.setdefault((worker, one.cause), _Group(one.cause, one.row, text)).add(one.row, text, now)
                 workers[worker] += 1
-    found = [group.view(worker) for (worker, _), group in groups.items()]
+    found = [group.view(worker, by) for (worker, _), group in groups.items()]
     return sorted(found, key=lambda one: (-workers[one.worker], one.worker, -one.count, one.fingerprint))
