@@ -92,6 +92,29 @@ def test_a_signal_given_back_goes_to_the_receiver_that_waits() -> None:
 
 
 @workflow
+async def cancelled_together(receivers: int) -> list[Any]:
+    async def all_cancelled() -> bool:
+        try:
+            async with asyncio.timeout(1):
+                await asyncio.gather(*(receive("go") for _ in range(receivers)))
+        except TimeoutError:
+            return True
+        return False
+
+    return [await all_cancelled(), *[await receive("go", timeout=0) for _ in range(4)]]
+
+
+@pytest.mark.parametrize("receivers", [2, 3, 4])
+def test_signals_that_several_cancelled_receivers_give_back_stay_in_their_order(receivers: int) -> None:
+    """Those that no receiver had got come after them."""
+    life = Life(cancelled_together, (receivers,))
+    signals = [("message", MessageType.SIGNAL, "go", b"%d" % number, number) for number in (1, 2, 3, 4)]
+    assert life.turn(("timer", "1"), *signals, after=1).outcome == "[true,1,2,3,4]"
+    life.check_replays()
+    assert life.loop.mailbox("go").size == 0
+
+
+@workflow
 async def not_waiting() -> list[Any]:
     found: list[Any] = []
     for _ in range(2):

@@ -179,8 +179,7 @@ class Mailbox:
             if given:  # handed over in the turn that cancelled us: give it back
                 letter = receiver.result()
                 if not self._hand_over(letter):
-                    self.letters.appendleft(letter)
-                    self.size += len(letter[0])
+                    self._put_back(letter)
             else:
                 with suppress(ValueError):  # its time was over, or a letter passed it by
                     self.receivers.remove(receiver)
@@ -190,6 +189,12 @@ class Mailbox:
                 loop.end_look(timer)
             elif timer is not None:
                 timer.cancel()
+
+    def _put_back(self, letter: Letter) -> None:
+        """Keep a letter that a receiver has given back, in front of all later ones: others may have done so before."""
+        later = (place for place, other in enumerate(self.letters) if other[1] > letter[1])
+        self.letters.insert(next(later, len(self.letters)), letter)
+        self.size += len(letter[0])
 
     def _hand_over(self, letter: Letter) -> bool:
         while self.receivers:
