@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure import limits
@@ -110,7 +111,8 @@ class Reaction:
         if over is not None:
             self._time_out(over[1])
         elif again:
-            await self._until_cut(again[0])
+            with self._past_refusing():
+                await self._until_cut(again[0])
         await self._go_on()
 
     async def abort(self, why: str) -> str:
@@ -131,7 +133,8 @@ class Reaction:
                     f"{self.behaviour.name} has gone through {limits.FLOW_EVENTS} events without waiting, the last one "
                     f"{self._ahead[0].event!r} in {self.position.state!r}. Put a state with a timeout on that way."
                 )
-            await self._take(self._ahead.popleft())
+            with self._past_refusing():
+                await self._take(self._ahead.popleft())
         self._settle()
         return self.position.state
 
@@ -199,6 +202,17 @@ class Reaction:
         position.unexpected.append(Unexpected(event, position.state, self.turn.now, why, kept or None))
         del position.unexpected[: -limits.UNEXPECTED_EVENTS]
 
+    @contextmanager
+    def _past_refusing(self) -> Iterator[None]:
+        """Break the flow by a Refusal that comes when a state was entered or a request sent: it cannot undo that."""
+        try:
+            yield
+        except Refusal as refusal:
+            raise WorkflowMisuse(
+                f"{self.life.where} has raised {refusal!r:.200}, but only an event refuses, before all that follows "
+                "from it. Name it in errors= of the action, or raise it in the event."
+            ) from refusal
+
     def _time_out(self, name: str) -> None:
         """Let the event of a timeout happen, which counts once."""
         if self.position.due.pop(name, None) is None:
@@ -225,13 +239,11 @@ class Reaction:
             self.position.close(request.name)
         if row.target is not None:
             self._enter(row.target)
-        for action in row.actions:
-            if isinstance(action, FlowRequest):
-                cut = await self._ask(action)
-            else:
-                cut = await self._act(action)
-            if cut:
-                return
+        with self._past_refusing():
+            for action in row.actions:
+                cut = await (self._ask(action) if isinstance(action, FlowRequest) else self._act(action))
+                if cut:
+                    return
 
     def _enter(self, state: State) -> None:
         position, now = self.position, self.turn.now
