@@ -226,6 +226,44 @@ async def test_a_repair_is_a_machine_s_and_leaves_the_state(opened: Open) -> Non
     assert await handle.result(LIMIT) == 9
 
 
+class Loan(flow.Flow):
+    """What is to be done when its time is over fails until somebody has corrected the sum."""
+
+    cents: int = 0
+
+    lent = flow.State(timeout=60)
+    closed = flow.State(terminal=True, result="cents")
+
+    @flow.init
+    def begun(self) -> None:
+        pass
+
+    @flow.action
+    async def collect(self) -> None:
+        100 // self.cents
+
+    @machine.repair
+    def corrected(self, cents: int) -> None:
+        self.cents = cents
+
+    behaviour = flow.table(
+        flow.on(begun).to(lent),
+        flow.on(lent.timed_out, in_=lent).to(closed).do(collect),
+    )
+
+
+async def test_a_flow_that_a_timeout_has_broken_meets_it_again_after_a_repair() -> None:
+    """Else nothing might ever lead it out of that state."""
+    async with testing.engine() as engine:
+        handle = await engine.start(Loan.begun)
+        await engine.sleep(61)
+        for cents in (0, 7):
+            assert (await handle.status()).status is Status.BROKEN
+            await handle.repair(Loan.corrected, cents)
+            await engine.sleep(1)
+        assert await handle.result() == 7
+
+
 async def test_a_flow_whose_worker_dies_in_an_action_goes_on_with_it_and_sends_nothing_twice(opened: Open) -> None:
     engine, handle, _ = await begun(opened)
     client, _ = await opened()

@@ -21,14 +21,22 @@ MARK = "@machine"
 """The checkpoint's name among the fields; no field can be called so."""
 _BEGINNING = b'{"' + MARK.encode() + b'":'
 _BRANCH = re.compile(r"(?:^|:)\.0\.(\d+)[.:]")
+WAIT = " wait"
+"""Ends the place of the timer of a machine's wait. Waits are counted apart from other timers: a replay waits for a
+letter that was there already, unseen by the code.
+"""
 
 
-class Repair(Struct, frozen=True):
-    """The method that is to run next, with its arguments, since a person has ordered it ``at`` that time."""
+class Repair(Struct, frozen=True, omit_defaults=True):
+    """The method that is to run next, with its arguments, since a person has ordered it ``at`` that time.
+
+    With ``timer`` it runs in place of the timer's method, whose time counts no more.
+    """
 
     method: str
     call: Raw
     at: int
+    timer: bool = False
 
 
 class Checkpoint(Struct, frozen=True, omit_defaults=True):

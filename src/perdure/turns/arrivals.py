@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from perdure.kernel.checkpoint import WAIT
 from perdure.turns.mailbox import Letter, Mailbox
 
 if TYPE_CHECKING:
     from perdure.turns.asking import AskingLoop
 
 Arrival = tuple[Mailbox, Letter]
-WAIT = " wait"
-"""Waits are counted apart from timers: a replay waits for a letter that was there already, unseen by the code."""
 
 
 class _Slot:

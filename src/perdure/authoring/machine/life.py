@@ -210,6 +210,8 @@ class Life:
             args, kwargs = method.shape.decode(bytes(repair.call))
         except PayloadError as error:
             raise Broken(Failure.of(error)) from error
+        if repair.timer and not self._kind.done_in:  # a flow keeps its times itself, and meets the one that has come
+            self.due = None
         await self._call(loop, method, args, kwargs)
 
     async def _call(
