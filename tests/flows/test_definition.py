@@ -75,6 +75,10 @@ punctual = flow.action(punctual_)
 punctual.name = "punctual"
 other = flow.State()
 other.name = "other"
+careful = flow.action(errors={OSError: Sale.paid})(waits)
+careful.name = "careful"
+asking = flow.request(timeout=5, answers={"PAID": Sale.paid}, errors={OSError: Sale.paid})(billed)
+asking.name = "asking"
 
 
 def sale(*rows: Row, **parts: Any) -> type[flow.Flow]:
@@ -203,6 +207,14 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         r"action repeat may lead to 'again', which no row expects in open or after it\. Add flow\.on\(again",
     ),
+    "an error that leads to an event with a value": (
+        lambda: sale(*RIGHT, careful=careful),
+        r"action careful has errors=\{OSError: paid\}, and 'paid' takes 'cents', which no error brings\. Call it",
+    ),
+    "an error of a request that leads to an event with a value": (
+        lambda: sale(*RIGHT, asking=asking),
+        r"request asking has errors=\{OSError: paid\}, and 'paid' takes 'cents', which no error brings",
+    ),
     "a beginning of a machine": (
         lambda: type("Shop", (Sale,), {"begun": machine.init(nothing)}),
         r"marked @machine\.init\. Mark it @flow\.init",
@@ -267,6 +279,29 @@ def test_what_cannot_be_meant_is_refused_with_what_to_do(wrong: str) -> None:
     made, text = IMPOSSIBLE[wrong]
     with pytest.raises(DefinitionError, match=text):
         made()
+
+
+def hesitate(self: Any, code: str, cents: int | None, times: int = 3) -> None:
+    """Take what an error brings, and what it does not."""
+    self.total = times if (code, cents) == ("OSError", None) else -1
+
+
+async def stumble(self: Any) -> None:
+    """Fail."""
+    raise OSError("no ship")
+
+
+async def test_an_error_may_lead_to_an_event_that_can_do_without_a_value() -> None:
+    hesitated = flow.event(hesitate)
+    hesitated.name = "hesitated"
+    sailing = flow.action(errors={OSError: hesitated})(stumble)
+    sailing.name = "sailing"
+    rows = (FIRST.do(sailing), *RIGHT[1:], flow.on(hesitated, in_=Sale.open))
+    shop = sale(*rows, hesitated=hesitated, sailing=sailing)
+    async with testing.engine() as engine:
+        handle = await engine.start(shop.begun)  # type: ignore[attr-defined]
+        await engine.sleep(1)
+        assert (await handle.status()).state["total"] == 3
 
 
 async def test_an_event_goes_by_the_name_that_it_has_in_its_class() -> None:

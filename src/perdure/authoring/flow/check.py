@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from perdure.authoring.flow.action import FlowRequest
+from perdure.authoring.flow.answer import CODES
 from perdure.authoring.flow.behaviour import Behaviour
-from perdure.authoring.flow.condition import Condition
+from perdure.authoring.flow.condition import Condition, types_of
 from perdure.authoring.flow.event import FlowEvent
 from perdure.authoring.flow.position import ABORTED
 from perdure.authoring.flow.row import Row
 from perdure.authoring.flow.state import TimedOut
-from perdure.errors import DefinitionError
+from perdure.errors import DefinitionError, PayloadError
+from perdure.kernel import payload
 
 
 def check(behaviour: Behaviour, reserved: Mapping[str, Any], fields: Collection[str]) -> None:
@@ -26,6 +28,7 @@ def check(behaviour: Behaviour, reserved: Mapping[str, Any], fields: Collection[
     _check_beginning(behaviour)
     _check_doubles(behaviour)
     _check_settings(behaviour)
+    _check_errors(behaviour)
     behaviour.resolve()
     _check_ways(behaviour)
     _check_use(behaviour)
@@ -133,6 +136,24 @@ def _check_settings(behaviour: Behaviour) -> None:
                             f"{one.name!r} is sent again in {target!r}, whose actions run at most once. Leave one of "
                             f"them out: .do({one.name}.options(retry=Retry.NONE)).",
                         )
+
+
+def _check_errors(behaviour: Behaviour) -> None:
+    """An error leads to an event that needs no value: it brings its class as the code, and its text as the reason."""
+    for action in behaviour.actions.values():
+        for error, event in action.errors.items():
+            for name, type in types_of(event.body).items():
+                if name in CODES or name in event.optional:
+                    continue
+                try:
+                    payload.decode(b"null", type)
+                except PayloadError as refused:
+                    raise _wrong(
+                        behaviour,
+                        f"{action!r} has errors={{{error.__name__}: {event.name}}}, and {event.name!r} takes {name!r}, "
+                        "which no error brings. Call it `code` (the error's class) or `reason` (its text), or give it "
+                        "a default.",
+                    ) from refused
 
 
 def _check_ways(behaviour: Behaviour) -> None:

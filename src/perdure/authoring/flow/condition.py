@@ -48,9 +48,9 @@ class Condition:
 
     def unfit(self, event: FlowEvent[...] | None) -> str:
         """Why it cannot judge an event, or a timeout (None), which brings nothing; empty if it can."""
-        brought = {} if event is None else _types(event.body)
+        brought = {} if event is None else types_of(event.body)
         what = "a timeout, which brings nothing" if event is None else f"the event {event.name!r}"
-        for name, type in _types(self.function).items():
+        for name, type in types_of(self.function).items():
             if name not in brought:
                 return f"takes {name!r}, which does not come with {what}"
             if type not in ANYTHING and brought[name] not in (type, Any):
@@ -76,7 +76,7 @@ def condition(function: Callable[Concatenate[Any, P], bool]) -> Condition:
     return Condition(function)
 
 
-def _types(function: FunctionType) -> dict[str, Any]:
+def types_of(function: FunctionType) -> dict[str, Any]:
     """The types of the parameters, without ``self``; what has none takes anything."""
     _, *taken = inspect.signature(function).parameters
     try:
