@@ -177,7 +177,7 @@ async def test_failures_of_which_no_worker_is_known_are_found_without_those_of_w
     engine = await some_of_each(opened)
     first = await engine.handle(bank.payment, "A-0")
     error = replace(Failure.decode((await engine.row(first.id)).error or b""), worker="").encode()
-    await sow(store_url, first.id, f"UPDATE process SET error = {_quoted(error, store_url)} WHERE id = :id")
+    await sow(store_url, first.id, f"UPDATE process SET error = {_quoted(error, store_url)} WHERE id = :id")  # noqa: S608
     groups = [one for one in await engine.failures(by="worker") if one.type == "CardRefused"]
     found = {bool(one.worker): keys(await engine.list(where=one.query)) for one in groups}
     assert found == {False: {"payment A-0"}, True: {"payment A-1"}}
