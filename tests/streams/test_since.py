@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ from perdure.errors import IllegalMove, InvalidInput
 from perdure.kernel.stream import EventStream
 from perdure.store.sealed.offload import Folder
 from perdure.streaming.redis_sink import id_of
-from tests.runtime.conftest import Open
+from tests.runtime.conftest import LIMIT, Open
 from tests.runtime.test_sealed_life import sealed
 from tests.streams.flows import HOSTED, parcel
 from tests.streams.test_streams import drained, types
@@ -69,9 +70,12 @@ async def test_a_stream_whose_maker_died_is_read_by_nobody_until_it_is_put_again
     assert (await engine.streams.state("audit")).behind == 0
     with pytest.raises(IllegalMove, match="looks for what is stored"):
         await drained(engine)
+    with pytest.raises(IllegalMove, match="put the stream again with since="):
+        await asyncio.wait_for(engine.streams.tail("audit"), LIMIT)
     with pytest.raises(IllegalMove, match="put it again with since="):
         await engine.streams.put("audit")
     assert (await engine.streams.put("audit", since="beginning")).behind == 5
+    assert len(await engine.streams.tail("audit")) == 5
     assert types(await drained(engine)) == WHOLE
 
 

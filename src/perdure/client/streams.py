@@ -160,9 +160,17 @@ class EventStreams:
             await deliver(batches, consume, self._machine)
 
     async def tail(self, name: str, limit: int = 20) -> builtins.list[StreamRecord]:
-        """The next records that the stream gets, at most ``limit``, without moving it; raises StreamNotFound."""
+        """The next records that the stream gets, at most ``limit``, without moving it.
+
+        Raises StreamNotFound; IllegalMove while what is stored, and comes first, is not in the log yet.
+        """
         validation.rows(limit, "the limit")
         row = await find(self._store, name)
+        if row.unfilled:
+            raise IllegalMove(
+                f"event stream {name} is to begin with what is stored, for which its `put` still looks; wait until "
+                "that has ended, or, if it was stopped, put the stream again with since="
+            )
         found: builtins.list[StreamRecord] = []
         behind = row.position or 0
         while len(found) < limit:
