@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from perdure import Engine
-from perdure.kernel import child
-from perdure.kernel.breaker import HALF_OPEN
+from perdure.kernel import child, transition
+from perdure.kernel.breaker import HALF_OPEN, Probed
 from perdure.kernel.claim import Claim
+from perdure.kernel.commit import Verdict
+from perdure.kernel.failure import Failure
 from perdure.kernel.note import Note
 from perdure.kernel.outage import PREFIX, Canary, OutageState
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import WorkerRow
 from tests.runtime import test_outages
 from tests.runtime.conftest import A_MOMENT, LIMIT, Open, until_row
-from tests.runtime.test_outages import broken_down, canaries_may_go, down, order, ran, worker
+from tests.runtime.test_outages import broken_down, canaries_may_go, down, order, pay, ran, worker
 
 _anew = test_outages._anew
 
@@ -80,6 +83,56 @@ async def test_a_canary_whose_deadline_has_passed_lets_another_through(opened: O
     await until_row(engine, good, lambda row: row.status is Status.COMPLETED)
     await over(engine)
     assert ran == ["B-1"] and not (await engine.row(late)).final
+
+
+async def overdue(engine: Engine, id: str) -> None:
+    """Another worker's sweep ends a process by its deadline."""
+    row = await engine.row(id)
+    ended = transition.expired(row, await engine.store.history(row.id, row.run), now=await engine.store.now())
+    [answer] = await engine.store.commit([ended])
+    assert answer.verdict is Verdict.APPLIED
+
+
+async def failed_by_hand(engine: Engine, id: str) -> None:
+    """A person ends a process as failed."""
+    await engine.process(id).fail(who="ana", why="it is a test order")
+
+
+@pytest.mark.parametrize("end", [overdue, failed_by_hand])
+async def test_a_canary_that_its_deadline_or_a_person_ends_as_it_runs_lets_another_through(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, end: Callable[[Engine, str], Awaitable[None]]
+) -> None:
+    at_the_bank, whole = asyncio.Event(), pay.function
+
+    async def slowly(order: str) -> str:
+        if order == "A-0":
+            at_the_bank.set()
+            await asyncio.Event().wait()
+        return str(await whole(order))
+
+    monkeypatch.setattr(pay, "function", slowly)
+    engine, _ = await opened(**worker())
+    client, _ = await opened()
+    await broken_down(engine)
+    first, second = await orders_that_wait(engine, 2)
+    down.clear()
+    await canaries_may_go(engine)
+    await asyncio.wait_for(at_the_bank.wait(), LIMIT)
+    await end(client, first)
+    await until_row(engine, second, lambda row: row.status is Status.COMPLETED)
+    await over(engine)
+    assert (await engine.row(first)).status is Status.FAILED
+
+
+def test_an_error_of_the_code_that_has_the_name_of_a_forced_end_is_a_failed_canary() -> None:
+    class DeadlineExceeded(Exception):
+        """As a client of gRPC raises it."""
+
+    row = Process(bytes(16), "order", None, b"[]", status=Status.FAILED, events=9)
+    forced = transition.expired(replace(row, status=Status.RUNNING, due_at=9), now=9).after
+    told = replace(row, error=Failure.of(DeadlineExceeded("no answer")).encode())
+    assert Canary("order", 2, 0).told(forced, 9) is None and Canary("order", 2, 0).void(forced, 9)
+    assert Canary("order", 2, 0).told(told, 9) == Probed(False, 2, "DeadlineExceeded")
 
 
 async def test_a_canary_that_was_of_a_dead_worker_is_freed_and_goes_on_as_the_canary(opened: Open) -> None:

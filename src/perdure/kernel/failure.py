@@ -17,6 +17,9 @@ from perdure.kernel.declared_error import NOTHING, Declared, name_among, rebuilt
 from perdure.kernel.stored import reader
 from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
 
+OVER_DEADLINE, MARKED_FAILED = "DeadlineExceeded", "GivenUp"
+"""The types of the failures of processes that a deadline, or a person, has ended as failed."""
+
 _CAUSES = 5
 _CUT = "… (cut)"
 # Control characters but line feed and tab, line separators, and marks that turn the direction of text.
@@ -96,6 +99,11 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             return "", self.type, self.message
         _, _, own = self.message.partition(f"{self.cause}: ")
         return self.step, self.cause or self.type, own or self.message
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether a deadline or a person has ended the process: an error of that name from its code has a trace."""
+        return self.type in (OVER_DEADLINE, MARKED_FAILED) and not self.trace
 
     def as_step_error(self, step: str, raises: Declared = NOTHING) -> StepError:
         """The error that the workflow gets for the failed step: of the recorded class, if the step declares it."""

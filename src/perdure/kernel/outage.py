@@ -124,10 +124,12 @@ class Canary(Struct, frozen=True):
         """What its row tells of a canary that its worker has let go; None if that is nothing yet.
 
         It has done what it could if it waits, but not if it waits for another attempt of a step, or has recorded
-        nothing: what was cut short by the death of a worker perhaps only waits for the rest of its timer.
+        nothing: what was cut short by the death of a worker perhaps only waits for the rest of its timer. An end by its
+        deadline, or by a person, says nothing of what the kind needs.
         """
         if row.status in (Status.FAILED, Status.BROKEN):
-            return Probed(False, self.opened, Failure.shown(row.error or b"").origin[1])
+            failure = Failure.shown(row.error or b"")
+            return None if failure.from_outside else Probed(False, self.opened, failure.origin[1])
         if row.status is Status.COMPLETED:
             return Probed(True, self.opened)
         if row.status is not Status.RUNNING or row.owner is not None or (row.due_at or 0) <= now:

@@ -17,7 +17,7 @@ from perdure.kernel import child, quarantine, undo
 from perdure.kernel.checkpoint import as_far_as_known
 from perdure.kernel.commit import Commit, Outcome, Start
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.failure import Failure
+from perdure.kernel.failure import MARKED_FAILED, OVER_DEADLINE, Failure
 from perdure.kernel.message import Message
 from perdure.kernel.notice import notices
 from perdure.kernel.process import COMPLETED, FINAL, MOVES, RUNNING, Process, Status
@@ -224,7 +224,7 @@ def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Com
     """
     _allow(process, Status.FAILED, "expire")
     now = max(now, process.deadline or 0)
-    failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", as_far_as_known(process, history))
+    failure = _forced_end(OVER_DEADLINE, "the process ran over its deadline", as_far_as_known(process, history))
     event = Event(process.events + 1, 0, EventType.EXPIRED, now, payload=failure.encode())
     return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
 
@@ -261,7 +261,7 @@ def given_up(process: Process, sender: Sender, history: Sequence[Event] = (), *,
     _allow(process, Status.FAILED, "fail")
     why = f" because: {sender.why}" if sender.why else ""
     text = f"marked as failed by {sender.who or 'somebody'}{why}"
-    failure = _forced_end("GivenUp", text, as_far_as_known(process, history))
+    failure = _forced_end(MARKED_FAILED, text, as_far_as_known(process, history))
     told: dict[str, Any] = to_builtins(sender) | ({"not_undone": failure.owed} if failure.owed else {})
     event = Event(process.events + 1, 0, EventType.GIVEN_UP, now, payload=json.encode(told))
     return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)

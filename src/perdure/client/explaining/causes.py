@@ -29,7 +29,7 @@ from perdure.kernel.child import is_task
 from perdure.kernel.clock import STEP
 from perdure.kernel.diagnosis import NextMover, awaited_signals, waits_for_nothing
 from perdure.kernel.event import EventType
-from perdure.kernel.failure import safe_text
+from perdure.kernel.failure import OVER_DEADLINE, safe_text
 from perdure.kernel.figures import figures_of
 from perdure.kernel.kind import kind_of
 from perdure.kernel.names import id_text
@@ -39,7 +39,6 @@ from perdure.kernel.quarantine import is_suspect
 ALIKE = 5
 """So many processes with one trouble say that what they call is down, and not that one of them is wrong."""
 TEXT_BYTES = 500
-OVERDUE = "DeadlineExceeded"
 _BROKEN: Mapping[str, Diagnosis] = {
     "HistoryMisfit": Diagnosis.HISTORY_MISFIT,
     "UnreadablePayload": Diagnosis.PAYLOAD_UNREADABLE,
@@ -49,7 +48,7 @@ _BROKEN: Mapping[str, Diagnosis] = {
     "NewerRecord": Diagnosis.NEWER_RECORD,
     "Poison": Diagnosis.CRASHES_ITS_WORKER,
     "Hung": Diagnosis.HANGS_ITS_WORKER,
-    OVERDUE: Diagnosis.OVER_DEADLINE,
+    OVER_DEADLINE: Diagnosis.OVER_DEADLINE,
 }
 """What the class of a recorded error says by itself; every other error is one of the process's own code."""
 
@@ -88,7 +87,7 @@ def _stopped_by_error(evidence: Evidence) -> FoundCause | None:
     row, failure = evidence.row, evidence.failure
     if row.status not in (Status.FAILED, Status.BROKEN) or failure is None:
         return None
-    cause = _BROKEN.get(failure.type) if row.status is Status.BROKEN or failure.type == OVERDUE else None
+    cause = _BROKEN.get(failure.type) if row.status is Status.BROKEN or failure.type == OVER_DEADLINE else None
     what = f"it {'has failed' if row.final else 'is broken'}: {failure.type}: {failure.message}".rstrip(": ")
     why = safe_text(what, TEXT_BYTES)
     told = [*alike_told(evidence), *deaths_told(evidence)]
