@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Event
+from asyncio import Event, sleep
 from collections import defaultdict
 from datetime import datetime
 
@@ -36,4 +36,12 @@ async def failing_report(well: int = 0, scheduled_at: datetime | None = None) ->
     """It fails but for one hour of the day."""
     await noted("failing", "")
     if scheduled_at is not None and scheduled_at.hour != well:
+        raise ValueError("the printer is on fire")
+
+
+@workflow(name="slow report")
+async def slow_report(well: int, scheduled_at: datetime | None = None) -> None:
+    """It takes two hours and a half; before that hour of the first day it fails."""
+    await sleep(9000)
+    if scheduled_at is not None and (scheduled_at.day, scheduled_at.hour) < (2, well):
         raise ValueError("the printer is on fire")

@@ -14,11 +14,12 @@ from perdure.client.schedules import ScheduleView
 from perdure.errors import DefinitionError, IllegalMove, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
 from perdure.kernel.process import Process
 from perdure.store.base import Search
-from tests.schedules.reports import done, failing_report, long_report, report
+from tests.schedules.reports import done, failing_report, long_report, report, slow_report
 
 DAY, HOUR, MINUTE = 86_400, 3_600, 60
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 HOURLY = Schedule(every=HOUR)
+WARY = Schedule(every=HOUR, overlap="allow", stop_after=2)
 
 
 async def told(engine: Engine, name: str, verdict: str = "end") -> None:
@@ -160,6 +161,33 @@ async def test_after_so_many_failures_in_a_row_it_pauses_and_says_why() -> None:
         await engine.schedules.handle("hourly").resume()
         await engine.sleep(DAY)
         assert len(done) == 12
+
+
+async def test_what_has_failed_before_it_is_resumed_does_not_pause_it_again() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        # Each ends after two hours and a half; those before 05:00 fail.
+        handle = await engine.schedules.put("hourly", WARY, slow_report, 5)
+        await engine.sleep(8 * HOUR + 1)
+        view = await handle.status()
+        assert (view.paused, view.started, view.running) == ("the last 2 processes have failed", 4, 2)
+        await handle.resume()
+        await engine.sleep(1)
+        view = await handle.status()
+        assert (view.paused, view.running, view.next) == ("", 0, MONDAY + timedelta(hours=9))
+        await engine.sleep(DAY)
+        assert (await handle.status()).paused == "" and (await handle.status()).started == 28
+
+
+async def test_what_fails_after_it_was_resumed_pauses_it_again() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", WARY, slow_report, 5)
+        await engine.sleep(5 * HOUR + MINUTE)
+        assert (await handle.status()).paused
+        await handle.resume()  # those of 03:00 and 04:00 fail at 05:30 and 06:30
+        await engine.sleep(HOUR)
+        assert (await handle.status()).paused == ""
+        await engine.sleep(HOUR)
+        assert (await handle.status()).paused == "the last 2 processes have failed"
 
 
 async def test_jitter_puts_an_occurrence_off_and_not_its_instant() -> None:

@@ -71,11 +71,11 @@ class ScheduleMachine(Machine, name=KIND):
 
     @signal
     async def resume(self) -> None:
-        """Go on with what comes from now on."""
+        """Go on with what comes from now on; failures of processes that have ended by now count no more."""
         if self.paused and self.target is not None:
             self.paused = ""
             self.standing = replace(self.standing, cursor=_now(), failures=0)
-            await self._go(self.target)
+            await self._go(self.target, forgiving=True)
 
     @signal
     def remove(self) -> None:
@@ -100,11 +100,18 @@ class ScheduleMachine(Machine, name=KIND):
             raise Removed(f"the schedule {self.name!r} has been removed; put it again first")
         return await self._go(self.target, instants)
 
-    async def _go(self, target: Target, at_once: Sequence[int] = ()) -> RoundReport:
-        """Look what has come, start it, and set the time of the next look."""
+    async def _go(self, target: Target, at_once: Sequence[int] = (), *, forgiving: bool = False) -> RoundReport:
+        """Look what has come, start it, and set the time of the next look.
+
+        With ``forgiving`` the round is not told of those that have ended: it only knows them no more.
+        """
         now = _now()
         running = [one.process for one in self.standing.running]
         ended = await look(running) if running else []
+        if forgiving and ended:
+            over = {one.process for one in ended}
+            still = [one for one in self.standing.running if one.process not in over]
+            self.standing, ended = replace(self.standing, running=still), []
         report = await go_round(
             Round(self.name, self.plan, target, self.standing, now, ended, [*at_once], bool(self.paused))
         )
