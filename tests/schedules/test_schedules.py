@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import Engine, Handle, Schedule, Status, limits, testing
+from perdure.authoring.schedule import machine
 from perdure.authoring.schedule.machine import KIND
 from perdure.client.schedules import ScheduleView
 from perdure.errors import DefinitionError, IllegalMove, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
@@ -250,6 +251,23 @@ async def test_a_trigger_starts_one_now_also_while_another_runs_or_it_pauses() -
         await handle.resume()
         await engine.sleep(HOUR)
         assert len(done) == 2 and (await handle.status()).skipped == 1
+
+
+async def test_a_trigger_at_the_very_instant_of_what_has_come_starts_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", HOURLY, report, "x")
+        await engine.sleep(HOUR + 1)
+        instant = int((MONDAY + timedelta(hours=1)).timestamp()) * 1_000_000
+        monkeypatch.setattr(machine, "_now", lambda: instant)
+        first, second = [await handle.trigger() for _ in range(2)]
+        monkeypatch.undo()
+        await engine.sleep(1)
+        assert first.id != second.id and len(done) == 3
+        assert (await seen(engine)).started == 3
+        keys = {view.key for view in await engine.list(Search(kind="report"))}
+        assert keys == {f"hourly/2026-03-02T01:00:00{part}Z" for part in ("", ".000001", ".000002")}
 
 
 async def test_a_backfill_starts_what_there_is_to_start_once() -> None:

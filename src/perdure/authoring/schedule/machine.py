@@ -86,22 +86,34 @@ class ScheduleMachine(Machine, name=KIND):
     @call
     async def trigger(self) -> str:
         """Start a process now, whatever else runs; the answer is its id."""
-        self.triggered = max(_now(), self.triggered + 1)
-        return next(one.process for one in (await self._at_once([self.triggered])).started if one.at == self.triggered)
+        started: list[str] = []
+        while not started:  # once, unless something was started for this very microsecond
+            self.triggered = max(_now(), self.triggered + 1)
+            report = await self._round(self._standing_target(), [self.triggered])
+            started = [one.process for one in report.started if one.at == self.triggered]
+        self._wait()
+        return started[0]
 
     @call
     async def backfill(self, instants: list[int]) -> int:
         """Start the processes of these instants, whatever else runs, and tell how many did not exist yet."""
         wanted = set(instants)
-        return sum(one.at in wanted for one in (await self._at_once(instants)).started)
+        report = await self._round(self._standing_target(), instants)
+        self._wait()
+        return sum(one.at in wanted for one in report.started)
 
-    async def _at_once(self, instants: list[int]) -> RoundReport:
+    def _standing_target(self) -> Target:
         if self.target is None:
             raise Removed(f"the schedule {self.name!r} has been removed; put it again first")
-        return await self._go(self.target, instants)
+        return self.target
 
-    async def _go(self, target: Target, at_once: Sequence[int] = (), *, forgiving: bool = False) -> RoundReport:
-        """Look what has come, start it, and set the time of the next look.
+    async def _go(self, target: Target, *, forgiving: bool = False) -> None:
+        """Look what has come, start it, and set the time of the next look."""
+        await self._round(target, forgiving=forgiving)
+        self._wait()
+
+    async def _round(self, target: Target, at_once: Sequence[int] = (), *, forgiving: bool = False) -> RoundReport:
+        """Look what has come, and start it.
 
         With ``forgiving`` the round is not told of those that have ended: it only knows them no more.
         """
@@ -121,11 +133,13 @@ class ScheduleMachine(Machine, name=KIND):
         self.missed += report.missed
         self.paused = self.paused or report.stop
         self.recent = [*self.recent, *report.started][-RECENT:]
-        if report.standing.due is None:
+        return report
+
+    def _wait(self) -> None:
+        if self.standing.due is None:
             suspend()
         else:
-            schedule(moment(report.standing.due))
-        return report
+            schedule(moment(self.standing.due))
 
 
 def _now() -> int:
