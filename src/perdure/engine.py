@@ -21,7 +21,9 @@ from perdure.client.handle import Handle
 from perdure.clock import SECOND, Computer, microseconds
 from perdure.errors import DefinitionError, PerdureError
 from perdure.kernel.breaker import BreakerSettings
+from perdure.kernel.kind import left_behind
 from perdure.kernel.policy import Policies
+from perdure.kernel.queue import Queue
 from perdure.logs import logger
 from perdure.monitoring.monitor import Monitor
 from perdure.runtime.alerts import OnAlert, checked_on_alert
@@ -165,9 +167,7 @@ class Engine(Client):
             worker = self._made()
             if self._observes and not self._alone:
                 await self._observe()
-            for workflow in list(self.registry.kinds.values()):
-                if workflow.limits is not None:
-                    await self.kinds.declare(workflow)
+            await self._declare_limits()
             self.worker = worker
             await self.worker.start()
             self._monitor.follow(self.worker)
@@ -178,6 +178,16 @@ class Engine(Client):
                 await self.alerts.declare(self._alert_rules)
                 self.worker.alert_rules.begin()
         self._unwatch = self.store.watch(self._heard)
+
+    async def _declare_limits(self) -> None:
+        """Put the limits in force that workflows declare, and take those away that are in their code no more."""
+        kinds = self.registry.kinds
+        for workflow in list(kinds.values()):
+            if workflow.limits is not None:
+                await self.kinds.declare(workflow)
+        if unlimited := {name for name, workflow in kinds.items() if workflow.limits is None}:
+            for kind in left_behind(await self.store.records(Queue), unlimited):
+                await self.kinds.declare(kinds[kind])
 
     def _made(self) -> Worker:
         """A worker that has not started; its code is imported here, because a client needs none of it."""

@@ -13,8 +13,10 @@ from perdure.client.explaining.diagnosis import Diagnosis
 from perdure.errors import DefinitionError, InvalidInput, InvalidKey
 from perdure.kernel.commit import StartVerdict
 from perdure.kernel.diagnosis import NextMover
+from perdure.kernel.kind import DECLARED
 from perdure.kernel.queue import Queue
 from perdure.store.base import Search
+from perdure.testing.faults import FaultyStore
 from tests.runtime.conftest import LIMIT, Open, until
 from tests.runtime.parcels import (
     ALL,
@@ -28,9 +30,12 @@ from tests.runtime.parcels import (
     most,
     parcel,
     ran,
+    renewed,
+    retried,
     settled,
     started,
     under_way,
+    viewed,
     waits,
     working,
 )
@@ -180,7 +185,7 @@ async def test_what_a_person_sets_while_a_worker_declares_other_limits_stands(
     plain = kinds.changed
 
     async def late(*given: Any) -> Queue:
-        if given[3].origin == kinds.DECLARED:  # the worker has seen that there are none
+        if given[3].origin == DECLARED:  # the worker has seen that there are none
             await client.kinds.limit("declared", Limits(running=3), who="ana")
         return await plain(*given)
 
@@ -188,6 +193,52 @@ async def test_what_a_person_sets_while_a_worker_declares_other_limits_stands(
     engine = await working(opened)
     [view] = await engine.kinds.list()
     assert (view.running, view.who, view.origin) == (3, "ana", "client")
+
+
+async def test_limits_that_were_taken_out_of_the_code_are_taken_away_and_what_waits_goes_on(opened: Open) -> None:
+    before = await working(opened)
+    handles = await started(before, declared, *"abcd")
+    await until(lambda: len(under_way) == 2)
+    after, _ = await opened(work=True, workflows=[workflow(name="declared")(declared.function)])
+    [view] = await after.kinds.list()
+    assert (view.running, view.waiting, view.who, view.origin) == (None, 0, "", "workflow")
+    assert view.why == "its workflow declares none"
+    await until(lambda: len(under_way) == 4)
+    for name in "abcd":
+        gates[name].set()
+    assert [await handle.result(LIMIT) for handle in handles] == [*"abcd"]
+    await working(opened)
+    assert (await viewed(after, "declared")).running == 2, "the worker that has started last declares them again"
+
+
+async def test_limits_that_a_person_has_set_or_taken_away_stand_when_the_code_declares_none(opened: Open) -> None:
+    await working(opened)
+    client, _ = await opened()
+    plain = workflow(name="declared")(declared.function)
+    for limit in (Limits(running=3), None):
+        if limit is None:
+            await client.kinds.unlimit("declared", who="ana")
+        else:
+            await client.kinds.limit("declared", limit, who="ana")
+        before = await viewed(client, "declared")
+        await opened(work=True, workflows=[plain])
+        assert await viewed(client, "declared") == before
+
+
+async def test_a_worker_whose_workflows_declare_no_limits_reads_once_whether_they_have_any(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, plain = list[Any](), FaultyStore.records
+
+    async def records(store: FaultyStore, type: Any, *given: Any) -> Any:
+        read.append((type, *given))
+        return await plain(store, type, *given)
+
+    monkeypatch.setattr(FaultyStore, "records", records)
+    engine, _ = await opened(work=True, workflows=[parcel, listening, renewed, retried, instant])
+    assert [await handle.result(LIMIT) for handle in await started(engine, instant, *"abc")] == [*"abc"]
+    assert read.count((Queue,)) == 1
+    assert await engine.kinds.list() == []
 
 
 async def test_a_kind_without_limits_is_started_as_ever(opened: Open) -> None:

@@ -16,15 +16,12 @@ from perdure.client.view import instant
 from perdure.clock import SECOND
 from perdure.errors import InvalidInput
 from perdure.kernel.child import is_task
-from perdure.kernel.kind import KIND_MARK, Limits, is_limited, kind_of, unlimited
+from perdure.kernel.kind import DECLARED, KIND_MARK, Limits, is_limited, kind_of, unlimited
 from perdure.kernel.names import LIBRARY, check_name
 from perdure.kernel.plain import shown
 from perdure.kernel.queue import Load, Queue, QueueDepth
 from perdure.kernel.transition import Sender
 from perdure.store.base import Store
-
-DECLARED = "workflow"
-"""The origin of limits that the workflow itself declares; limits of any other origin were set by a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +80,23 @@ class LimitedKinds:
         return [_view(row, loads, depths, now) for row in rows]
 
     async def declare(self, workflow: Workflow[..., object] | NamedWorkflow) -> None:
-        """Put the limits in force that a workflow declares, unless a person has set others."""
+        """Put the limits in force that a workflow declares, unless a person has set others.
+
+        If it declares none, those that it has declared once are taken away.
+        """
         declared = workflow.limits
-        if declared is None or self._declared.get(workflow.name) == declared:
+        if declared is not None and self._declared.get(workflow.name) == declared:
             return
 
         def stands(row: Queue) -> bool:
+            if declared is None:
+                return row.origin != DECLARED or not is_limited(row)
             return row.version > 0 and (row.origin != DECLARED or declared.row(row) == row)
 
-        sender = Sender("", "its workflow declares them", DECLARED)
+        sender = Sender("", "its workflow declares them" if declared else "its workflow declares none", DECLARED)
         await self._changed(workflow.name, declared, sender, unless=stands)
-        self._declared[workflow.name] = declared
+        if declared is not None:
+            self._declared[workflow.name] = declared
 
     async def _changed(
         self, kind: str, limits: Limits | None, sender: Sender, unless: Callable[[Queue], bool] = lambda _: False

@@ -8,7 +8,7 @@ row; PostgreSQL does the same in SQL, and the conformance suite compares.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from msgspec import json
@@ -25,6 +25,8 @@ from perdure.limits import FARTHEST_SECONDS
 
 KIND_MARK = " kind "
 """The row with the limits of a kind has this and the kind as its name: no queue's name begins with a space."""
+DECLARED = "workflow"
+"""The origin of limits that a workflow itself declares; limits of any other origin were set by a person."""
 PLACE = " place"
 """The share of a process that has a place among the processes of its kind; no share that anybody gives is so."""
 TAKEN_OVER = " taken over"
@@ -83,6 +85,12 @@ def kind_of(row: Queue) -> str | None:
 def is_limited(row: Queue) -> bool:
     """Whether this row limits anything."""
     return row.concurrency is not None or row.rate is not None
+
+
+def left_behind(rows: Sequence[Queue], kinds: Set[str]) -> list[str]:
+    """Those of these kinds with limits that their workflow has declared once: no person has set others since."""
+    found = [kind_of(row) for row in rows if row.origin == DECLARED and is_limited(row)]
+    return [kind for kind in found if kind is not None and kind in kinds]
 
 
 def starts_of(row: Queue) -> list[tuple[int, int]]:
