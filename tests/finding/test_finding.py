@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from perdure import Engine, Search, Status
 from perdure.client.finding import finder
@@ -16,7 +15,6 @@ from perdure.errors import InvalidInput, ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.fingerprint import without_what_varies
-from tests.checks.plants import sow
 from tests.finding import bank
 from tests.runtime.conftest import LIMIT, Open, until_row
 
@@ -172,21 +170,16 @@ async def test_failures_are_grouped_by_the_worker_on_which_they_happened(opened:
 
 
 async def test_failures_of_which_no_worker_is_known_are_found_without_those_of_workers(
-    opened: Open, store_url: str
+    opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = await some_of_each(opened)
-    first = await engine.handle(bank.payment, "A-0")
-    error = replace(Failure.decode((await engine.row(first.id)).error or b""), worker="").encode()
-    await sow(store_url, first.id, f"UPDATE process SET error = {_quoted(error, store_url)} WHERE id = :id")  # noqa: S608
-    groups = [one for one in await engine.failures(by="worker") if one.type == "CardRefused"]
-    found = {bool(one.worker): keys(await engine.list(where=one.query)) for one in groups}
-    assert found == {False: {"payment A-0"}, True: {"payment A-1"}}
-    [both] = [one for one in await engine.failures() if one.type == "CardRefused"]
-    assert keys(await engine.list(where=both.query)) == {"payment A-0", "payment A-1"}
-
-
-def _quoted(raw: bytes, url: str) -> str:
-    return f"x'{raw.hex()}'" if url.startswith("sqlite") else f"'\\x{raw.hex()}'"
+    engine, _ = await opened(work=True, workflows=[bank])
+    for name in ("", "web-1:7"):
+        monkeypatch.setattr(engine.machine, "name", lambda: name)  # noqa: B023
+        await _ended(await engine.start(bank.payment.options(key=name or "-"), "A", "refused"))
+    found = {one.worker: keys(await engine.list(where=one.query)) for one in await engine.failures(by="worker")}
+    assert found == {"": {"payment -"}, "web-1:7": {"payment web-1:7"}}
+    [both] = await engine.failures()
+    assert keys(await engine.list(where=both.query)) == {"payment -", "payment web-1:7"}
 
 
 async def test_the_board_counts_what_is_unfinished_by_who_moves_it_next(opened: Open) -> None:
