@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -71,3 +73,13 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
 
     Thread(target=call, name="perdure call", daemon=True).start()
     return await future
+
+
+async def looked_up(host: str, port: int) -> list[str]:
+    """The addresses of a host, without the threads of the event loop; raises what ``socket.getaddrinfo`` raises."""
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        found = ask(flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:  # it is no address: the name is looked up, which may take long
+        found = await in_thread(ask)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from perdure.monitoring import http
 from perdure.monitoring.access import Access
 from perdure.monitoring.http import MonitoringServer, Page
-from tests.runtime.conftest import until
+from tests.runtime.conftest import LIMIT, until
 
 
 async def test_a_caller_that_does_not_read_is_cut_off_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,3 +48,19 @@ async def test_a_caller_that_reads_gets_a_whole_large_page() -> None:
     writer.close()
     await writer.wait_closed()
     await server.close()
+
+
+async def test_a_server_is_opened_by_the_name_of_its_host_while_a_call_hangs_in_the_threads_of_the_event_loop() -> None:
+    door = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    hung = asyncio.create_task(asyncio.to_thread(door.wait))
+    await asyncio.sleep(0)  # it has the only thread now
+    server = MonitoringServer({}, Access("localhost", ""))
+    try:
+        async with asyncio.timeout(LIMIT):
+            await server.open("localhost", 0)
+        assert server.port and not hung.done()
+    finally:
+        door.set()
+        await hung
+        await server.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.engine import Engine
-from perdure.errors import ProcessBroken, ProcessFailed, UnreadablePayload
+from perdure.errors import ProcessBroken, ProcessFailed, StepError, UnreadablePayload
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
 from perdure.store.sealed.codec import AesGcm, Codec, Zstd
@@ -278,3 +280,46 @@ async def test_a_process_whose_key_was_released_can_begin_again(opened: Open) ->
     assert other.created and await other.result(LIMIT) == "another!"
     await handle.restart(who="anna")
     assert await handle.result(LIMIT) == "hello!"
+
+
+HUGE = "x" * 300_000
+"""So much is sealed and opened in a thread."""
+hung, door = threading.Event(), threading.Event()
+
+
+def hang() -> None:
+    hung.set()
+    door.wait(10 * LIMIT)
+
+
+@step(retry=Retry.NONE, timeout=0.1)
+async def look_up() -> None:
+    await asyncio.to_thread(hang)
+
+
+@workflow
+async def looks_up() -> str:
+    try:
+        await look_up()
+    except StepError:
+        return "given up"
+    return "found"
+
+
+async def test_large_payloads_are_sealed_and_opened_while_a_step_hangs_in_the_threads_of_the_event_loop(
+    opened: Open,
+) -> None:
+    engine, _ = await opened(work=True, workflows=[looks_up, short, talk], codecs=sealed())
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    door.clear()
+    hung.clear()
+    try:
+        assert await (await engine.start(looks_up)).result(LIMIT) == "given up"
+        assert hung.is_set(), "its call has the only thread, and keeps it"
+        async with asyncio.timeout(LIMIT):
+            assert await (await engine.start(short, HUGE)).result() == HUGE + "!"
+            talking = await engine.start(talk, "hello")
+            await talking.signal("more", HUGE)
+            assert await talking.result() == "hello!" + HUGE
+    finally:
+        door.set()  # else the program would wait for it at its end

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from perdure.errors import PerdureError
+from perdure.futures import looked_up
 from perdure.monitoring.access import Access
 
 REQUEST_BYTES = 8 * 1024
@@ -58,7 +59,9 @@ class MonitoringServer:
     async def open(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one. Raises PerdureError if it cannot."""
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES)
+            # Steps may run already, and hang in the threads of the event loop; no host means every address.
+            addresses = await looked_up(host, port) if host else None
+            self._server = await asyncio.start_server(self._serve, addresses, port, limit=REQUEST_BYTES)
         except OSError as error:
             raise PerdureError(
                 f"metrics cannot be served at {host}:{port}: {error.strerror or error}. Give --metrics another port"

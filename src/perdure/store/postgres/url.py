@@ -15,6 +15,7 @@ import asyncpg
 from msgspec import Struct
 
 from perdure.errors import InvalidUrl
+from perdure.store.postgres.driver_loop import DriverLoop
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _BEGINNING = re.compile(r"postgres(ql)?://", re.IGNORECASE)
@@ -107,10 +108,14 @@ async def reached(address: Address, **settings: Any) -> asyncpg.Connection[async
 
 
 async def _connected(dsn: str, settings: dict[str, Any]) -> asyncpg.Connection[asyncpg.Record]:
+    loop = asyncio.get_running_loop()
+    seen: Any = DriverLoop(loop)
     try:
-        return await asyncpg.connect(dsn, **settings)
+        connection = await asyncpg.connect(dsn, **{**settings, "loop": seen})
     except asyncpg.TargetServerAttributeNotMatched as error:
         raise OSError("no host of the URL may be written to now; a standby must be promoted first") from error
+    connection._loop = loop  # by which asyncio finds the task that is running
+    return connection
 
 
 def _dropped(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:

@@ -8,7 +8,6 @@ caller's own transaction is sealed in the same way, outside of that transaction.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 from perdure import limits, logs
 from perdure.errors import BadRecord, StoreUnavailable
 from perdure.exhaustion import exhausted
+from perdure.futures import in_thread
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType, HistoryWanted
@@ -367,11 +367,11 @@ def _portions(claimed: Sequence[Claimed]) -> list[Claimed]:
 
 
 async def _done(work: Callable[[], list[ResultT]], size: int) -> list[ResultT]:
-    """Do the work; in a thread if there are so many bytes that the event loop would stand still."""
+    """Do the work; in a thread of its own if there are so many bytes that the event loop would stand still."""
     if size <= LARGE_BYTES:
         return work()
     try:
-        return await asyncio.to_thread(work)
+        return await in_thread(work)
     except RuntimeError as error:
         if exhausted(error) is None:
             raise
