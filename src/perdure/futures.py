@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from threading import Thread
-from typing import Any, TypeVar
+from threading import Condition, Thread
+from typing import Any, ParamSpec, TypeVar
 
 from perdure.errors import PerdureError
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+IDLE_SECONDS = 10.0
+"""A thread that has no call for so long ends."""
 
 OnAnswer = Callable[[Any], None]
 """Called with the answer to a record, or with the exception if it can never be applied."""
@@ -83,3 +89,81 @@ async def looked_up(host: str, port: int) -> list[str]:
     except socket.gaierror:  # it is no address: the name is looked up, which may take long
         found = await in_thread(ask)
     return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """Makes calls in up to ``most`` daemon threads: one that hangs keeps no program from its end.
+
+    The threads of Python's own executors do, and these executors are dead as soon as the main thread has ended.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        # Python's own constructor is not called: only the type is needed, for `loop.set_default_executor`.
+        self._most = most
+        self._name = name
+        self._ready = Condition()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._number = self._waiting = 0  # of the threads, and of those that have no call
+        self._over = False
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Make the call as soon as there is a thread for it; raises RuntimeError if the system refuses one."""
+        future: Future[T] = Future()
+        with self._ready:
+            if self._over:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._calls.append((future, partial(function, *args, **kwargs)))
+            if self._waiting >= len(self._calls):
+                self._ready.notify()
+            elif self._number < self._most:
+                self._grow()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin no call from now on, and wait for none: each thread ends after the call that it is in."""
+        with self._ready:
+            self._over = True
+            calls = [future for future, _ in self._calls]
+            self._calls.clear()
+            self._ready.notify_all()
+        for future in calls:
+            future.cancel()
+
+    def _grow(self) -> None:
+        thread = Thread(target=self._live, name=f"{self._name} {self._number + 1}", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self._calls.pop()
+            raise
+        self._number += 1
+
+    def _live(self) -> None:
+        while (call := self._next()) is not None:
+            _make(*call)
+            del call
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """Wait for the next call; None if the thread is to end."""
+        with self._ready:
+            self._waiting += 1
+            while not (self._calls or self._over) and self._ready.wait(IDLE_SECONDS):
+                pass
+            self._waiting -= 1
+            if self._calls:
+                return self._calls.popleft()
+            self._number -= 1
+            return None
+
+
+def _make(future: Future[T], call: Callable[[], T]) -> None:
+    """Make a call, unless its caller waits no more; whatever it raises is its answer."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+    del future  # an error's traceback holds this frame

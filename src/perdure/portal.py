@@ -302,8 +302,9 @@ class BlockingEngine:
     def close(self, seconds: float | None = None) -> None:
         """Stop for good: steps in flight get ``seconds`` (default: ``options.stop_seconds``), then all is released.
 
-        Ctrl-C meanwhile releases everything at once. Calls under way raise PerdureError. In the child of a fork this
-        closes nothing: the open engine belongs to the parent. Nor is there anything to close if its thread has ended.
+        Ctrl-C meanwhile releases everything at once. Calls under way raise PerdureError. What steps have left behind
+        and does not end is left to the end of the program. In the child of a fork this closes nothing: the open engine
+        belongs to the parent. Nor is there anything to close if its thread has ended.
         """
         if self._pid != os.getpid() or self._thread is None:
             return

@@ -15,6 +15,7 @@ from functools import partial
 
 from msgspec import json
 
+from perdure import limits
 from perdure.authoring.registry import Registry, module_of, workflows_of
 from perdure.engine import Engine
 from perdure.errors import StoreUnavailable
@@ -22,7 +23,6 @@ from perdure.logs import logger, speak
 from perdure.runtime import os_process
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import last_resort, signs, watch_parent
-from perdure.runtime.quarantine import GRACE_SECONDS
 from perdure.runtime.watchdog import aside
 
 log = logger("quarantine")
@@ -48,13 +48,13 @@ async def run_alone(build: Callable[[], Engine], line: int | None = None) -> Non
         if stopping.is_set():
             engine.hurry()
         elif line is not None:
-            aside(partial(last_resort, engine.options.stop_seconds + GRACE_SECONDS), "perdure last resort")
+            aside(partial(last_resort, engine.options.stop_seconds + limits.END_GRACE_SECONDS), "perdure last resort")
         stopping.set()
 
     for one in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(one, stop)
     if line is not None:
-        watch_parent(line, stop, engine.options.stop_seconds + GRACE_SECONDS)
+        watch_parent(line, stop, engine.options.stop_seconds + limits.END_GRACE_SECONDS)
     while not stopping.is_set():
         try:
             await engine.__aenter__()

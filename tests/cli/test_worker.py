@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine
+from perdure.cli.exit_code import INTERRUPTED
 from perdure.store.url import without_password
-from tests.cli import poor, till
+from tests.cli import poor, stubborn, till
 from tests.cli.terminal import Program, Terminal
 
 TILL = "tests.cli.till"
+STUBBORN = ("tests.cli.stubborn", "--stop", "3600", "--json")
 
 
-def run(terminal: Terminal, programs: list[Program], *words: str) -> Program:
+def run(terminal: Terminal, programs: list[Program], *words: str, **environment: str) -> Program:
     """Start ``perdure worker`` with these words and have it ended with the test."""
-    programs.append(terminal.program("worker", *words))
+    programs.append(terminal.program("worker", *words, **environment))
     return programs[-1]
 
 
@@ -124,6 +126,63 @@ def test_a_second_signal_hands_everything_back_at_once(
     assert worker.wait() == 0
     seen = sqlite_terminal("show", "H-1", "--json").json
     assert (seen["status"], seen["owner"], seen["deaths"]) == ("running", None, 0)
+
+
+def leave_behind(terminal: Terminal, what: str) -> None:
+    """Have the worker left with something that does not end."""
+
+    async def left() -> str:
+        async with Engine(terminal.url) as client:
+            return await (await client.start(stubborn.leaving, what)).result(30)
+
+    assert asyncio.run(left()) == f"left a {what}"
+
+
+def test_a_call_that_hangs_in_a_thread_of_the_event_loop_keeps_no_worker_from_its_end(
+    terminal: Terminal, programs: list[Program]
+) -> None:
+    worker = run(terminal, programs, *STUBBORN, PERDURE_TEST_GRACE="3600")
+    worker.line_with('"event":"started"')
+    leave_behind(terminal, "call")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert '"completed":1' in worker.line_with('"event":"stopped"')
+
+
+@pytest.mark.parametrize("what", ["task", "call of its own"])
+def test_a_worker_that_has_stopped_ends_in_any_case_a_little_later(
+    sqlite_terminal: Terminal, programs: list[Program], what: str
+) -> None:
+    worker = run(sqlite_terminal, programs, *STUBBORN, PERDURE_TEST_GRACE="0.2")
+    worker.line_with('"event":"started"')
+    leave_behind(sqlite_terminal, what)
+    worker.signal(signal.SIGTERM)
+    worker.line_with('"event":"stopped"')
+    assert worker.wait() == 0
+
+
+def test_a_second_signal_ends_a_worker_that_has_stopped_at_once(
+    sqlite_terminal: Terminal, programs: list[Program]
+) -> None:
+    worker = run(sqlite_terminal, programs, *STUBBORN, PERDURE_TEST_GRACE="3600")
+    worker.line_with('"event":"started"')
+    leave_behind(sqlite_terminal, "task")
+    worker.signal(signal.SIGTERM)
+    worker.line_with('"event":"stopped"')
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_second_signal_ends_a_worker_that_cannot_hand_back_a_little_later(
+    sqlite_terminal: Terminal, programs: list[Program]
+) -> None:
+    given = {"PERDURE_TEST_GRACE": "0.2", "PERDURE_TEST_UNCLOSED": "1"}
+    worker = run(sqlite_terminal, programs, *STUBBORN, **given)
+    worker.line_with('"event":"started"')
+    worker.signal(signal.SIGTERM)
+    worker.line_with("it is to be closed")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == INTERRUPTED
 
 
 def test_a_member_that_is_killed_is_replaced_and_its_process_goes_on(

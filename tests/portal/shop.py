@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 
 from perdure import BlockingEngine, Retry, StepError, receive, step, workflow
 
@@ -21,6 +22,35 @@ async def charge(order: str) -> str:
 async def wait_for_ever() -> None:
     """Be under way for as long as the test wants."""
     await asyncio.Event().wait()
+
+
+DOOR = threading.Event()
+"""Lets go what hangs."""
+
+
+@step(retry=Retry.NONE, timeout=0.05)
+async def look_up() -> None:
+    """Have a call that hangs in a thread of the event loop."""
+    await asyncio.to_thread(DOOR.wait)
+
+
+TASKS: list[asyncio.Task[None]] = []
+"""What steps have left behind."""
+
+
+async def stay() -> None:
+    """Be cancelled in vain."""
+    while not DOOR.is_set():
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            pass
+
+
+@step
+async def leave_a_task() -> None:
+    """Leave a task that does not end when it is told to."""
+    TASKS.append(asyncio.create_task(stay()))
 
 
 @step
@@ -67,6 +97,22 @@ async def order(order: str) -> str:
 async def refused() -> None:
     """Fail."""
     raise ValueError("the card is blocked")
+
+
+@workflow
+async def hanging() -> str:
+    """Have a step whose call hangs."""
+    try:
+        await look_up()
+    except StepError:
+        return "given up"
+    return "found"
+
+
+@workflow
+async def untidy() -> None:
+    """Have a step that leaves a task behind."""
+    await leave_a_task()
 
 
 @workflow

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from perdure import BlockingEngine, PerdureError, errors
+from perdure import BlockingEngine, PerdureError, errors, limits
 from tests.portal import shop
 from tests.portal.test_verbs import LIMIT
 
@@ -87,3 +88,38 @@ def test_if_the_thread_ends_all_the_same_that_is_logged_and_every_call_says_so(
         one for one in caplog.records if one.levelno == logging.ERROR and "thread of an engine" in one.getMessage()
     ]
     assert told.exc_info is not None
+
+
+@pytest.fixture
+def _let_go() -> Iterator[None]:
+    """What hangs in the shop is let go after the test."""
+    shop.DOOR.clear()
+    yield
+    shop.DOOR.set()
+
+
+@pytest.mark.usefixtures("_let_go")
+def test_a_call_that_hangs_in_a_thread_of_the_event_loop_keeps_no_engine_from_its_end(store_url: str) -> None:
+    engine = BlockingEngine(store_url, work=True, workflows=[shop.hanging])
+    assert engine.start(shop.hanging).result(LIMIT) == "given up"
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    closing.join(LIMIT)
+    assert not closing.is_alive()
+    assert portals() == []
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("perdure loop")], "it hangs still"
+
+
+@pytest.mark.usefixtures("_let_go")
+def test_a_task_that_does_not_end_is_left_behind_when_an_engine_is_closed_and_that_is_said(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "END_GRACE_SECONDS", 0.05)
+    engine = BlockingEngine(store_url, work=True, workflows=[shop.untidy])
+    engine.start(shop.untidy).result(LIMIT)
+    engine.close()
+    assert [record for record in caplog.records if "is left behind" in record.getMessage()]
+    [thread] = portals()
+    shop.DOOR.set()
+    thread.join(LIMIT)
+    assert portals() == []

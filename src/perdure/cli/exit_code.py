@@ -20,7 +20,7 @@ WORN_OUT = 75
 CANNOT_START = 78
 """A worker of a pool cannot start: of no use to try again if no other could before. Only its parent sees this code."""
 INTERRUPTED = AT_ONCE
-"""The command was interrupted with Ctrl-C, or a worker was told three times to stop."""
+"""The command was interrupted with Ctrl-C, or a worker was told three times to stop, or twice and did not in time."""
 
 
 def of(error: PerdureError) -> int:

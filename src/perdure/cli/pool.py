@@ -9,8 +9,9 @@ import socket
 
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.cli.exit_code import CANNOT_START, DONE, FAILED, USAGE, WORN_OUT
-from perdure.cli.worker_process import GRACE_SECONDS, ProcessOptions, command, environment
+from perdure.cli.worker_process import ProcessOptions, command, environment
 from perdure.clock import Computer, blocking_pair
 from perdure.exhaustion import exhausted
 from perdure.logs import logger
@@ -144,7 +145,7 @@ class WorkerPool:
         await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not ended.done():
-            await asyncio.wait([ended], timeout=self.options.stop + GRACE_SECONDS)
+            await asyncio.wait([ended], timeout=self.options.stop + limits.END_GRACE_SECONDS)
         if not ended.done():
             log.warning("worker %d did not stop in time and is killed; what it held goes on elsewhere", process.pid)
             _send(process, signal.SIGKILL)

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,10 +28,10 @@ from perdure.monitoring.http import MonitoringServer
 from perdure.monitoring.pages import pages
 from perdure.runtime import os_process
 from perdure.runtime.options import WorkerOptions
-from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
+from perdure.runtime.os_process import AT_ONCE, Fuse, last_resort, patience, signs, watch_parent
+from perdure.runtime.watchdog import aside
 from perdure.store.url import without_password
 
-GRACE_SECONDS = 5.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 
 log = logs.logger("worker")
@@ -75,10 +76,15 @@ class ProcessOptions(msgspec.Struct, frozen=True):
 
 
 class Stopping:
-    """The requests to stop: the first asks for a graceful stop, the second for one at once, the third kills."""
+    """The requests to stop: the first asks for a graceful stop, the second for one at once, the third kills.
+
+    Code of users may keep the OS process from its end: then the second one, or the end of the worker, kills a little
+    later.
+    """
 
     def __init__(self) -> None:
         self.asked = 0
+        self._over: int | None = None
         self.gracefully = asyncio.Event()
         self.at_once = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -89,10 +95,21 @@ class Stopping:
         """Stop, more urgently each time."""
         self.asked += 1
         self.gracefully.set()
+        if self._over is not None:
+            os._exit(self._over)
         if self.asked == 2:
             self.at_once.set()
+            self._end_soon(AT_ONCE)
         elif self.asked > 2:
             os._exit(AT_ONCE)
+
+    def over(self, code: int) -> None:
+        """The worker has stopped and told of it: nothing is lost if the OS process is ended with that code."""
+        self._over = code
+        self._end_soon(code)
+
+    def _end_soon(self, code: int) -> None:
+        aside(partial(last_resort, limits.END_GRACE_SECONDS, code), "perdure last resort")
 
 
 def serve(options: ProcessOptions, url: str, lifeline: int | None = None) -> int:
@@ -115,7 +132,7 @@ def serve(options: ProcessOptions, url: str, lifeline: int | None = None) -> int
 async def _work(options: ProcessOptions, url: str, registry: Registry, lifeline: int | None) -> int:
     stopping = Stopping()
     if lifeline is not None:
-        watch_parent(lifeline, stopping.ask, options.stop + GRACE_SECONDS)
+        watch_parent(lifeline, stopping.ask, options.stop + limits.END_GRACE_SECONDS)
     collected = _registry() if options.metrics is not None else None
     engine = await _opened(options, url, registry, stopping, collected)
     if engine is None:
@@ -140,7 +157,9 @@ async def _work(options: ProcessOptions, url: str, registry: Registry, lifeline:
     if server is not None:
         await server.close()
     _tell_end(engine, options)
-    return WORN_OUT if worn_out else 0
+    code = WORN_OUT if worn_out else 0
+    stopping.over(code)
+    return code
 
 
 async def _until_stopped(engine: Engine, stopping: Stopping) -> bool:

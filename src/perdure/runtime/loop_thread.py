@@ -10,6 +10,7 @@ from contextlib import suppress
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, TypeVar
 
+from perdure import limits
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.logs import logger
 from perdure.runtime import os_process
@@ -54,8 +55,10 @@ class LoopThread:
         return future
 
     def join(self) -> None:
-        """Wait until the thread has ended."""
-        self._thread.join()
+        """Wait until the thread has ended; one that does not end within the grace is left behind."""
+        self._thread.join(limits.END_GRACE_SECONDS)
+        if self._thread.is_alive():
+            log.warning("a task or a call hangs in the thread %r, which is left behind", self._thread.name)
 
     def _run(self) -> None:
         try:

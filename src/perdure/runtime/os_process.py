@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from perdure import limits
 from perdure.clock import ChildProcess, Linked
+from perdure.futures import DaemonThreads
 from perdure.logs import logger
 
 T = TypeVar("T")
@@ -36,10 +37,12 @@ def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstrac
     """Run ``main`` on an event loop of its own until it has ended; Ctrl-C is for its own signal handlers.
 
     A task of a step that raises SystemExit or KeyboardInterrupt makes asyncio stop the event loop. The task has failed
-    with that error, so the code that awaits it gets the error; the worker goes on.
+    with that error, so the code that awaits it gets the error; the worker goes on. Nor is a call waited for that hangs
+    in the threads of this loop (``asyncio.to_thread``).
     """
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
+        loop.set_default_executor(DaemonThreads(limits.LOOP_THREADS, "perdure loop"))
         task = loop.create_task(main)
         while not task.done():
             try:
@@ -85,10 +88,10 @@ def _until_hung_up(line: int) -> None:
                     return
 
 
-def last_resort(seconds: float) -> None:
+def last_resort(seconds: float, code: int = AT_ONCE) -> None:
     """End this OS process after so many seconds, whatever it does then; called from a thread of its own."""
     threading.Event().wait(seconds)
-    os._exit(AT_ONCE)
+    os._exit(code)
 
 
 def signs(line: int) -> Callable[[], None]:

@@ -30,8 +30,6 @@ from perdure.telemetry import Telemetry
 
 log = logger("quarantine")
 
-GRACE_SECONDS = 5.0
-"""How long a quarantine worker may take to stop, beyond the time for its running steps."""
 AGAIN_SECONDS = 60.0
 """The longest wait before another try, when quarantine workers cannot even start."""
 
@@ -86,7 +84,7 @@ class Quarantine:
             child.terminate()
         hurrying = asyncio.create_task(self._hasten(children, hurry))
         try:
-            async with asyncio.timeout(self.options.stop_seconds + GRACE_SECONDS):
+            async with asyncio.timeout(self.options.stop_seconds + limits.END_GRACE_SECONDS):
                 for child in children:
                     await child.wait()
         except TimeoutError:
