@@ -45,6 +45,7 @@ from perdure.clock import Duration
 from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.runtime.loop_thread import LoopThread, gone
+from perdure.runtime.main_thread_end import let_finish, main_thread_end
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -191,6 +192,7 @@ class BlockingEngine:
         self._engine: Engine | None = None
         self._thread: LoopThread | None = None
         self._ended: Future[None] | None = None
+        self._left: float | None = None
         self.queues = BlockingQueues(self, lambda engine: engine.queues)
         self.kinds = BlockingKinds(self, lambda engine: engine.kinds)
         self.schedules = BlockingSchedules(self)
@@ -319,7 +321,8 @@ class BlockingEngine:
             self._thread.loop.call_soon_threadsafe(self._engine.hurry if self._engine else self._thread.over.set)
             raise
         self._thread.join()
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
+        main_thread_end.remove(self._finish)
 
     __enter__ = open
 
@@ -344,13 +347,27 @@ class BlockingEngine:
             if self._thread is None:
                 self._thread = LoopThread("perdure portal")
                 self._pid = os.getpid()
-                atexit.register(self.close)  # a program may end without closing the engine
+                atexit.register(self._close_at_exit)  # a program may end without closing the engine
+                main_thread_end.add(self._finish)
             opening = self._thread.ask(engine.__aenter__())
             try:
                 self._engine = opening.result()
             finally:
                 opening.cancel()
         return self._engine, self._thread
+
+    def _finish(self) -> None:
+        """The main thread ends, and Python's executors with it: give the steps under way their time now."""
+        engine, thread = self._engine, self._thread
+        if self._pid != os.getpid() or engine is None or engine.worker is None:
+            return
+        if thread is None or thread.failure is not None or self._ended is not None:
+            return
+        self._left = 0.0  # a Ctrl-C ends the wait
+        self._left = thread.ask(let_finish(engine.worker, engine.options.stop_seconds)).result()
+
+    def _close_at_exit(self) -> None:
+        self.close(self._left)
 
     async def _end(self, thread: LoopThread, seconds: float | None) -> None:
         try:

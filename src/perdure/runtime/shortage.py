@@ -1,4 +1,4 @@
-"""A shortage of the worker: the system refuses it threads, descriptors, memory or child OS processes.
+"""A shortage of the worker: the system refuses it threads, descriptors, memory or child OS processes, or it ends.
 
 That is never a fault of a process: steps begin again or processes are handed back, and no attempt is used up. Meanwhile
 the worker holds fewer processes, and logs that once; if it does not recover by itself, it must be restarted.
@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Set
 
 from perdure import limits
-from perdure.exhaustion import CHILDREN, DESCRIPTORS, MEMORY, THREADS
+from perdure.exhaustion import CHILDREN, DESCRIPTORS, EXECUTORS, MEMORY, THREADS
 from perdure.logs import logger
 from perdure.telemetry import Telemetry
 
@@ -27,6 +27,7 @@ _ADVICE = {
     DESCRIPTORS: "Raise the limit on open files (ulimit -n), and see what keeps files or connections open",
     MEMORY: "Give this machine more memory, or let the worker hold fewer processes (--in-flight)",
     CHILDREN: "Raise the limits on OS processes (ulimit -u, pids.max of a container), or give fewer --cells",
+    EXECUTORS: "Python shuts them down when the main thread ends: let that wait for all others",
     HUNG_STEPS: "Give the calls in these steps time limits of their own",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -299,9 +300,11 @@ async def test_a_folder_that_hangs_leaves_the_threads_of_the_event_loop_to_other
         async with asyncio.timeout(LIMIT):
             while (writer := await asyncio.to_thread(opened, file)) is None:
                 pass
+        daemons = {thread.name: thread.daemon for thread in threading.enumerate()}
         os.write(writer, NOISE)
         os.close(writer)
         assert await read == NOISE
+        assert daemons["perdure folder 1"], "nor does a program wait for it at its end"
     finally:
         os.close(os.open(file, os.O_RDWR))  # whatever the test has found, the thread ends
 

@@ -12,7 +12,6 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from perdure.errors import DefinitionError
+from perdure.futures import DaemonThreads
 from perdure.limits import OFFLOAD_ABOVE_BYTES, OFFLOAD_GRACE_SECONDS
 
 __all__ = ["Bucket", "Folder", "Offload"]
@@ -87,7 +87,7 @@ class Folder:
         self.path = Path(path).absolute()
         self.above = above
         self.grace = checked(grace)
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: DaemonThreads | None = None
         self._threads_of = 0
 
     async def put(self, process: bytes, name: str, blob: bytes) -> None:
@@ -115,7 +115,7 @@ class Folder:
     async def _in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Call it in a thread of the folder's own: while its file server hangs, the event loop's threads stay free."""
         if self._threads_of != os.getpid():  # threads do not survive a fork
-            self._threads_of, self._threads = os.getpid(), ThreadPoolExecutor(THREADS, "perdure folder")
+            self._threads_of, self._threads = os.getpid(), DaemonThreads(THREADS, "perdure folder")
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
 
     def _home(self, process: bytes) -> Path:
