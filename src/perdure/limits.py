@@ -62,8 +62,11 @@ CONTEXT_BYTES = 4 * 1024
 # Reply addresses and webhooks
 REPLY_RECORDS = 1_000  # that one client knows of each kind, and looks for no more
 WEBHOOK_URL_BYTES = 2_000
-WEBHOOK_DELIVERY_RECORDS = 8  # that one webhook has under way at once
-WEBHOOK_NOTICE_RECORDS = 500  # after so many a webhook continues as new
+WEBHOOK_DELIVERY_RECORDS = 8  # requests that one webhook has under way at once
+WEBHOOK_AGAIN_RECORDS = 4  # of these, with notices that were not taken before: so there is room for new ones
+WEBHOOK_WAITING_RECORDS = 200  # notices out of the inbox: if nobody takes them, each is posted a hundred times a day
+WEBHOOK_WAITING_BYTES = 8 * 1024 * 1024  # of these, which a worker has in memory
+WEBHOOK_NOTICE_RECORDS = 500  # after so many requests a webhook continues as new
 WEBHOOK_SILENT_SECONDS = 15.0
 WEBHOOK_RETRY_SECONDS = 900.0
 WEBHOOK_TRIED_SECONDS = 24 * 3600.0

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.authoring.machine.definition import OWN
+from perdure.authoring.webhook import webhook
 from perdure.authoring.workflow import Workflow
 from perdure.kernel.checkpoint import parted
 from perdure.kernel.event import Event, EventType
@@ -50,7 +51,7 @@ def read(path: Path) -> Page:
 
 def known() -> list[Workflow[Any, Any]]:
     """The workflows and machines of the golden pages."""
-    members = [getattr(member, OWN, member) for member in vars(flow).values()]
+    members = [getattr(member, OWN, member) for member in (*vars(flow).values(), webhook)]
     return [member for member in members if isinstance(member, Workflow)]
 
 

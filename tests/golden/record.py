@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from perdure.engine import Engine
 from perdure.errors import CallRefused, ProcessError
+from perdure.kernel.notice import SIGNAL
 from perdure.kernel.process import Process
 from tests.golden import flow
 from tests.golden.page import FOLDER, Page, checked, known
+from tests.notices.server import Server
 
 LIMIT = 20.0
 Scene = Callable[[Engine], Awaitable[str]]
@@ -74,6 +76,19 @@ async def _machine(engine: Engine) -> str:
     return handle.id
 
 
+async def _webhook(engine: Engine) -> str:
+    """Of three processes the first one's notices are not taken for now, the second's are, and the third's never."""
+    with Server() as server:
+        server.answer = lambda posted: {"a": 503, "b": 200, "c": 400}[posted.notice["process"]]
+        webhook = engine.process(await engine.webhook(server.url))
+        for number, process in enumerate("aabbc", 1):
+            told = {"id": f"{number}", "status": "received", "process": process, "kind": "parcel", "run": 1}
+            await webhook.signal(SIGNAL, told)
+            await _until(engine, webhook.id, lambda row, number=number: row.seen == number)  # type: ignore[misc]
+        await _until(engine, webhook.id, lambda row: row.state == b'{"delivered":2,"given_up":1}')
+    return webhook.id
+
+
 SCENES: dict[str, Scene] = {
     "sequence": plain(flow.sequence, 3, times=3),
     "chance": plain(flow.chance),
@@ -93,8 +108,9 @@ SCENES: dict[str, Scene] = {
     "machine": _machine,
     "paid": plain(flow.paid),
     "again": plain(flow.again, 7),
+    "webhook": _webhook,
 }
-UNFINISHED = {"machine"}
+UNFINISHED = {"machine", "webhook"}
 """Scenes that are kept as they stand in the middle."""
 
 

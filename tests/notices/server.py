@@ -25,11 +25,15 @@ class Posted(NamedTuple):
 
 
 class Server:
-    """``answers`` are the statuses of the next requests, after which all get 200; ``requests`` are those that came."""
+    """``answers`` are the statuses of the next requests, after which all get 200; ``requests`` are those that came.
+
+    ``answer`` gives the status for a request, if these are not to be the answers.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Posted] = []
         self.answers: deque[int] = deque()
+        self.answer = self._next_answer
 
     def __enter__(self) -> Self:
         server = self
@@ -37,8 +41,9 @@ class Server:
         class Taker(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                server.requests.append(Posted(self.path, dict(self.headers), body))
-                self.send_response(server.answers.popleft() if server.answers else 200)
+                posted = Posted(self.path, dict(self.headers), body)
+                server.requests.append(posted)
+                self.send_response(server.answer(posted))
                 self.send_header("Location", "/elsewhere")
                 self.end_headers()
 
@@ -54,6 +59,9 @@ class Server:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+    def _next_answer(self, posted: Posted) -> int:
+        return self.answers.popleft() if self.answers else 200
 
     @property
     def url(self) -> str:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
 from perdure import limits
 from perdure.errors import PayloadError, UnreadablePayload, WorkflowMisuse
@@ -31,6 +31,7 @@ Letter: TypeAlias = tuple[bytes, int, bool, bool]
 """A payload, its number in the inbox, whether its sender waits for an answer, and whether the history has it."""
 
 _A_MOMENT = 0.000_001
+T = TypeVar("T")
 
 
 class Receiver(Protocol):
@@ -50,8 +51,9 @@ class Mailbox:
     """Signals and calls in the order of the inbox; waiting receivers get them in the order in which they came.
 
     Either letters wait here or receivers do, never both. ``unanswered`` are the numbers of the calls that the code has
-    received and not answered. All letters up to the number ``cursor`` are here, or were; the store may have more of
-    them up to the number ``behind``, which are read if they are ``sought``, before anybody waits for them.
+    received and not answered, and of what it has borrowed. All letters up to the number ``cursor`` are here, or were;
+    the store may have more of them up to the number ``behind``, which are read if they are ``sought``, before anybody
+    waits for them.
     """
 
     __slots__ = ("asked", "behind", "cursor", "letters", "name", "receivers", "size", "sought", "unanswered")
@@ -150,6 +152,29 @@ class Mailbox:
             call.answer(None)
             return call.value
 
+    async def borrow(self, loop: AskingLoop, type: type[T]) -> Borrowed[T]:
+        """The next message as ``type``, for now: it goes back into the inbox if this run ends before it is settled.
+
+        PayloadError if it does not fit. A call counts as answered, and does not go back.
+        """
+        letter, number, asked, _ = self.pop(loop) if self.letters else await self._wait(loop, None, None, "")
+        call: Call[Any] = Call(loop, self, number if asked else 0, letter, loop.take_context(number))
+        try:
+            value = payload.decode(letter, type, what=f"signal {self.name!r}")
+        except PayloadError as error:
+            if asked:
+                call.answer(error)
+            raise
+        if asked:
+            call.answer(None)
+        else:
+            self.unanswered.add(number)
+        return Borrowed(value, number, len(letter))
+
+    def settle(self, number: int) -> None:
+        """The letter of that number was borrowed, and need not go back."""
+        self.unanswered.discard(number)
+
     def pop(self, loop: AskingLoop) -> Letter:
         """Take the first letter that is here."""
         self._record(loop)
@@ -210,7 +235,12 @@ class Mailbox:
             receiver.set_exception(TimeoutError(f"no signal {self.name!r} came within {timeout:g} s"))
 
 
-T = TypeVar("T")
+class Borrowed(NamedTuple, Generic[T]):
+    """A message that was received for now: its value, its number in the inbox, and how many bytes it takes there."""
+
+    value: T
+    number: int
+    size: int
 
 
 class Call(Generic[T]):
