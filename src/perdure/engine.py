@@ -134,13 +134,21 @@ class Engine(Client):
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Open the store and, with ``work=True``, start the worker; raises StoreError."""
+        """Open the store and, with ``work=True``, start the worker; raises StoreError.
+
+        Raises DefinitionError if the registry for its metrics collects those of another engine.
+        """
         if isolation.entering:
             raise DefinitionError(
                 "this program opens an engine while it is imported by the cell of a hard step. "
                 'Put what it does behind `if __name__ == "__main__":`.'
             )
-        await self.store.open(migrate=self._migrate)
+        self._monitor.open()
+        try:
+            await self.store.open(migrate=self._migrate)
+        except BaseException:
+            await self._monitor.close()  # this engine may be entered again, or another one made for the registry
+            raise
         self._closing = None
         try:
             await self._begin_work()
@@ -245,8 +253,8 @@ class Engine(Client):
         self._unwatch()
         worker, self.worker = self.worker, None
         try:
-            await self.lead_no_more()
             await self._monitor.close()
+            await self.lead_no_more()
             if worker is not None:
                 await worker.stop(self.options.stop_seconds if seconds is None else seconds)
         finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,18 @@ def sell(terminal: Terminal) -> None:
             await (await client.start(till.sale, "A-1")).result(30)
 
     asyncio.run(run())
+
+
+def test_a_worker_with_metrics_waits_for_a_database_that_is_not_there_yet(programs: list[Program]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as away:
+        away.settimeout(30)
+        url = f"postgresql://ann@127.0.0.1:{away.getsockname()[1]}/shop?sslmode=disable"
+        programs.append(worker := Terminal(url).program("worker", TILL, "--metrics", "0"))
+        for _ in range(3):  # it asks again and again
+            away.accept()[0].close()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert not [line for line in worker.lines if line.startswith("perdure: ")]
 
 
 def test_a_worker_serves_its_metrics_and_says_that_it_lives_and_is_ready(

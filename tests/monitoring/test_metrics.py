@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from perdure import Engine
-from perdure.errors import DefinitionError, ProcessFailed
+from perdure.errors import DefinitionError, ProcessFailed, StoreUnavailable
 from perdure.kernel.queue import QueueDepth
 from perdure.monitoring.catalogue import METRICS, RECOVERIES, REQUESTS
 from perdure.monitoring.series import OTHER, Counts, Histograms
@@ -268,7 +268,30 @@ async def test_a_registry_is_for_one_engine_at_a_time() -> None:
     registry = CollectorRegistry()
     async with Engine("sqlite://:memory:", work=True, workflows=[], metrics=registry):
         with pytest.raises(DefinitionError, match="collects the metrics of another engine already"):
-            Engine("sqlite://:memory:", metrics=registry)
+            await Engine("sqlite://:memory:", metrics=registry).__aenter__()
     async with Engine("sqlite://:memory:", work=True, workflows=[], metrics=registry) as engine:
         assert value(registry, "perdure_worker_slots") == engine.options.in_flight
     assert WorkerOptions().in_flight == 2000
+
+
+@pytest.mark.parametrize("call", ["open", "now"])
+async def test_an_engine_that_could_not_be_entered_may_be_entered_again_and_has_kept_no_registry(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    registry = CollectorRegistry()
+    engine = Engine(store_url, work=True, workflows=[], migrate=True, metrics=registry)
+
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.store, call, away)
+        with pytest.raises(StoreUnavailable):
+            await engine.__aenter__()
+    assert registry.get_sample_value("perdure_completed_total") is None
+    async with Engine(store_url, work=True, workflows=[], migrate=True, metrics=registry):
+        assert registry.get_sample_value("perdure_completed_total") == 0
+    for _ in range(2):
+        async with engine:
+            assert value(registry, "perdure_worker_slots") == engine.options.in_flight
+    assert registry.get_sample_value("perdure_completed_total") is None

@@ -20,6 +20,7 @@ from perdure.telemetry import Telemetry
 if TYPE_CHECKING:
     from perdure.client.queue_figures import QueueFigures
     from perdure.monitoring.metrics import Gauge, Metrics
+    from perdure.monitoring.prometheus import PrometheusCollector
     from perdure.monitoring.traces import Traces
     from perdure.runtime.observed import Observer
     from perdure.runtime.worker import Worker
@@ -37,7 +38,7 @@ class Monitor:
     def __init__(self, registry: Any, provider: Any) -> None:
         self.metrics: Metrics | None = None
         self.traces: Traces | None = None
-        self._unregister: Callable[[], None] = lambda: None
+        self._collector: PrometheusCollector | None = None
         self._worker: Worker | None = None
         self._loop: Loop | None = None
         self._queues: list[Gauge] = []
@@ -48,14 +49,18 @@ class Monitor:
             self.traces = Traces(provider)
         if registry is not None:
             from perdure.monitoring.metrics import Metrics
-            from perdure.monitoring.prometheus import collect_into
+            from perdure.monitoring.prometheus import PrometheusCollector
 
             self.metrics = Metrics(self._gauges)
-            collector = collect_into(registry, self.metrics)
-            self._unregister = partial(registry.unregister, collector)
+            self._collector = PrometheusCollector(registry, self.metrics)
 
         self.telemetry = Telemetry() if self.metrics is None else self.metrics.telemetry
         self.observers: tuple[Observer, ...] = tuple(one for one in (self.metrics, self.traces) if one is not None)
+
+    def open(self) -> None:
+        """Let the registry collect the engine; raises DefinitionError if it collects another one."""
+        if self._collector is not None:
+            self._collector.open()
 
     def committer(self, store: Store, time: StoreTime, machine: Computer, telemetry: Telemetry) -> Committer:
         """The committer of the engine, which tells the observers what it has written, if there are any."""
@@ -86,8 +91,8 @@ class Monitor:
         self._worker = None
         if self._loop is not None:
             await self._loop.stop()
-        self._unregister()
-        self._unregister = lambda: None
+        if self._collector is not None:
+            self._collector.close()
 
     async def _read(self, store: Store, figures: Callable[[], Awaitable[Sequence[QueueFigures]]]) -> float:
         self._breakers = _states(await store.records(Circuit))

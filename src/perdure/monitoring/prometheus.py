@@ -23,22 +23,6 @@ except ImportError as error:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def collect_into(registry: Any, metrics: Metrics) -> PrometheusCollector:
-    """Let a registry collect these metrics; raises DefinitionError if it is none, or collects those of an engine."""
-    if not isinstance(registry, CollectorRegistry):
-        raise DefinitionError(
-            f"metrics={registry!r:.100} is no registry. Give prometheus_client.REGISTRY or a CollectorRegistry()."
-        )
-    collector = PrometheusCollector(metrics)
-    try:
-        registry.register(collector)
-    except ValueError:
-        raise DefinitionError(
-            "this registry collects the metrics of another engine already. Give each engine a CollectorRegistry()."
-        ) from None
-    return collector
-
-
 def registry_of_program() -> CollectorRegistry:
     """A registry with what prometheus-client tells of an OS process: memory, processor time, open files."""
     registry = CollectorRegistry()
@@ -53,10 +37,35 @@ def exposition(registry: CollectorRegistry) -> bytes:
 
 
 class PrometheusCollector(Collector):
-    """The metrics of one engine as families of Prometheus."""
+    """The metrics of one engine as families of Prometheus; ``registry`` collects them while the engine is open.
 
-    def __init__(self, metrics: Metrics) -> None:
+    Raises DefinitionError if it is no registry.
+    """
+
+    def __init__(self, registry: Any, metrics: Metrics) -> None:
+        if not isinstance(registry, CollectorRegistry):
+            raise DefinitionError(
+                f"metrics={registry!r:.100} is no registry. Give prometheus_client.REGISTRY or a CollectorRegistry()."
+            )
+        self._registry = registry
         self._metrics = metrics
+        self._collected = False
+
+    def open(self) -> None:
+        """Let the registry collect them; raises DefinitionError if it collects those of another engine."""
+        try:
+            self._registry.register(self)
+        except ValueError:
+            raise DefinitionError(
+                "this registry collects the metrics of another engine already. Give each engine a CollectorRegistry()."
+            ) from None
+        self._collected = True
+
+    def close(self) -> None:
+        """Let the registry forget them."""
+        if self._collected:
+            self._collected = False
+            self._registry.unregister(self)
 
     def describe(self) -> Iterator[Metric]:
         """The families without their values, by whose names a registry refuses a second engine."""
