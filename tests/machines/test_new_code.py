@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -232,7 +233,7 @@ def reminder(*, timer: bool) -> Any:
         @machine.init
         def begun(self) -> None:
             if timer:
-                machine.schedule(0.05)
+                machine.schedule(3600)
 
         if timer:
 
@@ -247,11 +248,13 @@ async def test_a_time_for_which_new_code_has_no_method_breaks_the_machine_and_is
     opened: Open,
 ) -> None:
     before, after = reminder(timer=True), reminder(timer=False)
-    client, _ = await opened(workflows=[before.begun])
     engine, _ = await opened(work=True, workflows=[before.begun])
-    handle = await client.start(before.begun)
-    await until_row(engine, handle.id, lambda row: row.state is not None)
+    handle = await engine.start(before.begun)
+    row = await until_row(engine, handle.id, lambda row: row.state is not None and row.owner is None)
     await engine.close(0)
+    client, store = await opened()
+    early = re.sub(rb'"due":\d+', b'"due":1', row.state)  # its time has come
+    await store.commit([released(replace(await client.row(handle.id), state=early), due_at=0)])
     without, _ = await opened(work=True, workflows=[after.begun])
     row = await until_row(without, handle.id, lambda row: row.status is not Status.RUNNING)
     assert row.status is Status.BROKEN and b"marked @machine.timer: it has none" in (row.error or b"")

@@ -80,4 +80,6 @@ async def test_a_suspect_runs_alone_later_when_the_system_refuses_its_worker_at_
 
 
 def test_what_is_refused_says_what_to_do_about_it() -> None:
-    assert set(shortage._ADVICE) == {"threads", "descriptors", "memory", "child OS processes", shortage.HUNG_STEPS}
+    assert set(shortage._ADVICE) == {
+        "threads", "descriptors", "memory", "child OS processes", "executors", shortage.HUNG_STEPS,
+    }  # fmt: skip

@@ -44,6 +44,7 @@ def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstrac
         loop = runner.get_loop()
         loop.set_default_executor(DaemonThreads(limits.LOOP_THREADS, "perdure loop"))
         task = loop.create_task(main)
+        interrupted = False
         while not task.done():
             try:
                 loop.run_until_complete(task)
@@ -51,6 +52,10 @@ def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstrac
                 if task.done() and not task.cancelled() and task.exception() is error:
                     raise
                 log.error("code in a task raised %s, which does not end this worker", type(error).__name__)
+                interrupted = True
+        if interrupted:
+            with suppress(RuntimeError):  # uvloop stops once more for it, which must not meet the end of the threads
+                loop.run_until_complete(asyncio.sleep(0.001))
         return task.result()
 
 
