@@ -218,6 +218,39 @@ def test_a_step_with_a_promised_argument_is_undone_with_the_value() -> None:
 
 
 @workflow
+async def promised_beside() -> None:
+    await book("a")
+    await asyncio.gather(book(look("b")), refused("c"))
+
+
+def test_what_waits_for_a_promise_does_not_begin_once_the_process_is_being_undone() -> None:
+    life = Life(promised_beside)
+    life.finish_step("book")
+    life.finish_step("refused")
+    assert undos(life) == [['["c",null]']]
+    assert life.finish_step("look").asked == []
+    finish(life)
+    assert undos(life) == [['["c",null]'], ['["a",["ticket a"]]']]
+
+
+@workflow
+async def books_in_a_callback() -> None:
+    await book("a")
+    asyncio.ensure_future(look("b")).add_done_callback(lambda _: book("b"))
+    raise ValueError("no")
+
+
+def test_what_is_asked_for_in_the_middle_of_the_undoing_is_undone_too_and_each_undo_runs_once() -> None:
+    life = Life(books_in_a_callback)
+    life.finish_step("book")
+    life.finish_step("look")
+    life.finish_step("unbook", "undo/book:1")
+    assert not life.loop.finished
+    finish(life)
+    assert undos(life) == [['["a",["ticket a"]]'], ['["b",["ticket b"]]']]
+
+
+@workflow
 async def ends_well() -> str:
     async with saga():
         await book("a")

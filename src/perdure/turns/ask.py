@@ -135,6 +135,10 @@ class Undo:
 class Asker(Protocol):
     """The loop of an ask, as the ask itself uses it."""
 
+    @property
+    def undoing(self) -> bool:
+        """Whether the undoing of the whole process has begun: then nothing new begins."""
+
     def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Ask for a step whose promised arguments are known now."""
 
@@ -282,7 +286,13 @@ def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
 
 
 def substitute(ask: Ask[Any]) -> None:
-    """Put the promised values into the arguments and make the ask; an unfit value fails it."""
+    """Put the promised values into the arguments and make the ask; an unfit value fails it.
+
+    Once the process is being undone the ask is cancelled instead: its undo would be owed to what is undone already.
+    """
+    if turn_loop(ask).undoing:
+        asyncio.Future.cancel(ask)
+        return
     args, kwargs = _replaced((ask.args, ask.kwargs), asyncio.Future.result, [PROMISED_VALUES])
     try:
         turn_loop(ask).put(ask, args, kwargs)

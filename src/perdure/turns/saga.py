@@ -28,9 +28,12 @@ _scope: ContextVar[Saga | None] = ContextVar("perdure saga", default=None)
 
 
 class Owed:
-    """An undo that is owed. Its step was ``asked`` for in one turn and ``ended`` in another, by their numbers."""
+    """An undo that is owed. Its step was ``asked`` for in one turn and ``ended`` in another, by their numbers.
 
-    __slots__ = ("ask", "asked", "ended", "paid", "result", "saga", "undo", "void")
+    It is ``begun`` once it is asked for, and ``paid`` when it has ended.
+    """
+
+    __slots__ = ("ask", "asked", "begun", "ended", "paid", "result", "saga", "undo", "void")
 
     def __init__(self, ask: Ask[Any], undo: Undo, saga: Saga, asked: int) -> None:
         self.ask = ask
@@ -39,6 +42,7 @@ class Owed:
         self.asked = asked
         self.ended = 0
         self.result: bytes | None = None  # recorded when the step ends: the code may change the value that it gets
+        self.begun = False
         self.paid = False
         self.void = False
 
@@ -185,17 +189,20 @@ class Saga:
             self._begin()
 
     def _begin(self) -> None:
+        """Ask for the first undos. Where a step was asked for meanwhile, those that have begun go on, each once."""
         if self._under_way:
             return
-        owed = [one for one in self.owed if not one.void]
+        owed = [one for one in self.owed if not (one.void or one.paid)]
         self._left = sorted(owed, key=lambda one: (one.asked, one.ask.number))
-        self._queue = self._left.copy()
+        self._queue = [one for one in self._left if not one.begun]
         if not self._sequential:
             self._queue.sort(key=lambda one: (one.ended, one.ask.number))
         self._go_on()
 
     def _go_on(self) -> None:
-        """Ask for every undo that may run now: all steps that came after its own step are undone."""
+        """Ask for every undo that may run now: no step is under way, and all that came after its own are undone."""
+        if self._under_way:
+            return
         while self._left and self._left[-1].paid:
             self._left.pop()
         latest = self._left[-1].asked if self._left else 0
@@ -210,6 +217,7 @@ class Saga:
     def _ask(self, owed: Owed) -> None:
         loop = self.loop
         assert loop is not None
+        owed.begun = True
         undo: UndoAsk = UndoAsk(loop=loop)  # type: ignore[arg-type]
         undo.owed, undo.spent, undo.unfit, undo.undoes = owed, None, None, None
         step = undo.step = owed.undo.step
