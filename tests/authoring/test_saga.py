@@ -198,6 +198,30 @@ def test_the_undo_gets_what_was_recorded_not_what_the_code_made_of_it() -> None:
 
 
 @workflow
+async def spoils(how: str) -> None:
+    if how == "promised":
+        ticket = await book(look("a"))
+    else:
+        ask = asyncio.ensure_future(book("a"))
+        await look("b")
+        ticket = ask.result()
+    ticket.append(object())  # type: ignore[arg-type]
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize("how", ["promised", "beside"])
+def test_the_undo_gets_what_was_recorded_although_the_code_has_changed_it_before_the_turn_notes_the_end(
+    how: str,
+) -> None:
+    life = Life(spoils, [how])
+    life.turn(*[life.answer(ask) for ask in reversed(life.loop.open.values())])
+    if how == "promised":
+        life.finish_step("book")
+    finish(life)
+    assert undos(life) == [['["a",["ticket a"]]']]
+
+
+@workflow
 async def promised() -> None:
     await pay(look("a"))
     raise ValueError("no")

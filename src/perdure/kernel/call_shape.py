@@ -169,7 +169,7 @@ class CallShape:
                 return raw
         return encode(value, type=self.result_type, limit=limit, what=self._result)
 
-    def decode_result(self, raw: bytes, *, ours: bool = False) -> Any:
+    def decode_result(self, raw: bytes, ours: bool = False) -> Any:
         """The result that ``raw`` holds, typed by the annotation; raises PayloadError if it does not fit it.
 
         ``ours`` says that this program has just written it, so that it is strict JSON.

@@ -143,12 +143,14 @@ class TurnLoop(AskingLoop):
         An ask that the code has cancelled is not open any more: look into ``open`` before delivering a live result.
         """
         ask = self.open.pop((name, place), None)
-        if ask is None or (digest is not None and digest != ask.digest):
+        if ask is None or (digest != ask.digest and digest is not None):
             raise misfit(self, "result", place, name, ask)
         try:
-            value = ask.step.shape.decode_result(payload or b"null", ours=ours)
+            value = ask.step.shape.decode_result(payload or b"null", ours)
         except PayloadError as error:
             raise HistoryMisfit(f"a result of step {name!r} at place {place}", f"cannot read it ({error})") from error
+        if self.saga is not None:
+            self.saga.keep_result(ask, payload)
         resolve(ask, value)
 
     def step_failed(self, place: str, name: str, digest: bytes | None, payload: bytes | None) -> None:

@@ -41,7 +41,7 @@ class Owed:
         self.saga = saga
         self.asked = asked
         self.ended = 0
-        self.result: bytes | None = None  # recorded when the step ends: the code may change the value that it gets
+        self.result: bytes | None = None  # as it was recorded: the code may change the value that it gets
         self.begun = False
         self.paid = False
         self.void = False
@@ -60,8 +60,7 @@ class Owed:
         """Note that the step has ended, or that the code has cancelled it."""
         assert self.saga.loop is not None
         self.ended = self.saga.loop.runs
-        if self.undo.wants_result and not ask.cancelled() and ask._exception is None:
-            self.result = self.undo.of.shape.encode_result(ask.result())
+        self.result = self.saga.whole.results.pop(self.ask.slot, None)
         self.saga.step_ended()
 
 
@@ -249,15 +248,17 @@ class Whole(Saga):
     """The workflow as a whole.
 
     ``fresh`` are the undos that the history does not have yet, ``undone`` the steps undone so far, in any scope.
+    ``results`` are the recorded ones of steps whose end this turn will hear, for undos that want them.
     """
 
-    __slots__ = ("fresh", "undone")
+    __slots__ = ("fresh", "results", "undone")
 
     def __init__(self, loop: AskingLoop) -> None:
         super().__init__()
         self.loop = loop
         self.whole = self
         self.fresh: list[Owed] = []
+        self.results: dict[tuple[str, str], bytes] = {}
         self.undone: list[str] = []
 
     def free(self) -> None:
@@ -266,6 +267,12 @@ class Whole(Saga):
         self.owed.clear()
         self.fresh.clear()
         del self.whole
+
+    def keep_result(self, ask: Ask[Any], result: bytes | None) -> None:
+        """Keep a step's result as it is recorded, if an undo is to get it."""
+        undo = ask.step.undo
+        if undo is not None and undo.wants_result:
+            self.results[ask.slot] = result or b"null"
 
     def take_fresh(self) -> list[Owed]:
         """Take the undos that are newly owed; the caller records them."""
