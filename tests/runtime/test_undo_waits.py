@@ -10,16 +10,18 @@ import pytest
 from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.errors import Permanent, ProcessCancelled, ProcessFailed
 from perdure.kernel.retry import Retry
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[str] = []
+overtaken = threading.Event()
 
 
 @pytest.fixture(autouse=True)
 def _nothing_done() -> None:
     done.clear()
+    overtaken.clear()
 
 
 @step
@@ -118,3 +120,76 @@ async def test_an_undo_waits_only_a_moment_for_a_thread_that_has_outlived_its_de
         await (await engine.start(hanging)).result(LIMIT)
     assert done == ["hangs", "release a"]
     let_go.set()
+
+
+@step
+async def overtake(what: str) -> None:
+    done.append(f"release {what}")
+    overtaken.set()
+
+
+@step(retry=Retry.NONE)
+def plain(what: str) -> None:
+    done.append("plain begins")
+    overtaken.wait(0.2)
+    done.append("plain ends")
+
+
+@step(undo=overtake)
+async def quick(what: str) -> None:
+    done.append("quick")
+
+
+@step(retry=Retry.NONE)
+async def sold_out() -> None:
+    await until(lambda: "plain begins" in done)
+    raise Permanent("sold out")
+
+
+@workflow
+async def beside() -> None:
+    await quick("a")
+    await asyncio.gather(plain("b"), sold_out())
+
+
+async def test_rule_23_no_undo_begins_while_a_step_without_an_undo_still_runs(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[beside])
+    with pytest.raises(ProcessFailed, match="compensated: quick:1"):
+        await (await engine.start(beside)).result(LIMIT)
+    assert done == ["quick", "plain begins", "plain ends", "release a"]
+
+
+@step(timeout=0.3, retry=Retry.NONE)
+async def never_ends() -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        done.append("over")
+
+
+@step(retry=Retry(attempts=2, first=30.0))
+async def fails_once() -> None:
+    await asyncio.to_thread(overtaken.wait, 0.2)
+    done.append("over")
+    raise ConnectionError("not now")
+
+
+@workflow
+async def beside_what(name: str) -> None:
+    await quick("a")
+    await asyncio.gather({"never_ends": never_ends, "fails_once": fails_once}[name](), fails())
+
+
+@step(retry=Retry.NONE)
+async def fails() -> None:
+    raise Permanent("sold out")
+
+
+@pytest.mark.parametrize("name", ["never_ends", "fails_once"])
+async def test_an_undo_waits_for_an_attempt_that_runs_until_it_fails_or_its_time_is_over(
+    opened: Open, name: str
+) -> None:
+    engine, _ = await opened(work=True, workflows=[beside_what])
+    with pytest.raises(ProcessFailed, match="compensated: quick:1"):
+        await (await engine.start(beside_what, name)).result(LIMIT)
+    assert done == ["quick", "over", "release a"]

@@ -129,6 +129,7 @@ class Agent:
         if undo.unfit is not None:
             self.loop.call_soon(self.failed, attempt_run, undo.unfit)
             return True
+        self._lingering.await_running(attempt_run.instance)
         return self._lingering.hold(attempt_run.instance.process.id, partial(self._go_on, attempt_run))
 
     def _go_on(self, attempt_run: AttemptRun) -> None:
@@ -199,6 +200,7 @@ class Agent:
             self._failed(attempt_run, error)
         except Exception as defect:  # of ours, or of a class of the application's: nothing of the step is under way now
             self.listener.stuck(instance, defect)
+        self._lingering.ended_by_itself(attempt_run)
 
     def _failed(self, attempt_run: AttemptRun, error: BaseException | StepRaised) -> None:
         """An attempt has failed: put it off, plan the next one, or let the step fail; then tell people."""
