@@ -97,7 +97,7 @@ class CalmLoop(asyncio.SelectorEventLoop):
 class NoThread(DatabaseThread):
     """Does the work where it is asked for, once all that is ready has had its turn."""
 
-    async def run(self, work: Callable[[Connection], T], *, urgent: bool = False) -> T:
+    async def run(self, work: Callable[[Connection], T], *, urgent: bool = False, write: bool = True) -> T:
         await asyncio.sleep(0)
         return self._do(work)
 

@@ -2,6 +2,7 @@
 
 A write is never cancelled and never awaited under a timeout: a caller that stops waiting leaves the write to end by
 itself. A connection that stays silent is aborted (no cancel request), which leaves the outcome unknown (rules 5 and 7).
+A read is another matter: one that nobody awaits is not sent, and all that wait hear that there is no connection.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -19,8 +20,10 @@ import asyncpg
 
 from perdure.clock import Computer
 from perdure.errors import StoreError, StoreTooOld, StoreUnavailable
-from perdure.limits import CONNECT_SECONDS, RECONNECT_CAP_SECONDS, RECONNECT_FIRST_SECONDS, SILENT_CONNECTION_SECONDS
+from perdure.limits import CONNECT_SECONDS, SILENT_CONNECTION_SECONDS
+from perdure.store.postgres.backoff import Backoff
 from perdure.store.postgres.error import reconnects, retries, stale, translated
+from perdure.store.postgres.uncancelled import Uncancelled
 from perdure.store.postgres.url import Address, reached
 from perdure.store.query import load
 
@@ -103,32 +106,23 @@ def _keep_alive(connection: asyncpg.Connection[asyncpg.Record]) -> None:
                 duplicate.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-class Backoff:
-    """How long to wait before the next attempt to connect: doubled each time, with jitter, up to a cap."""
-
-    def __init__(self, machine: Computer) -> None:
-        self._machine = machine
-        self._failed = 0
-
-    def reset(self) -> None:
-        """The attempt went well."""
-        self._failed = 0
-
-    def failed(self) -> float:
-        """The attempt failed; the answer is how many seconds to wait."""
-        wait = min(RECONNECT_FIRST_SECONDS * 2.0**self._failed, RECONNECT_CAP_SECONDS)
-        self._failed = min(self._failed + 1, 30)
-        return wait * (0.5 + self._machine.random())
-
-
 class Request(NamedTuple):
-    """A statement that waits for its turn, and the future that gets its rows; ``check`` may refuse it last."""
+    """A statement that waits for its turn, and the future that gets its rows; ``check`` may refuse it last.
+
+    A ``write`` is sent whatever becomes of its caller.
+    """
 
     sql: str
     given: tuple[Any, ...]
     check: Callable[[], None] | None
     answer: asyncio.Future[list[asyncpg.Record]]
     name: str
+    write: bool
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it is a read that nobody awaits any more."""
+        return not self.write and self.answer.done()
 
 
 Met: TypeAlias = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[None]]
@@ -136,10 +130,20 @@ Met: TypeAlias = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[None
 
 
 class PostgresConnection:
-    """A connection for one purpose, opened when it is first needed and again after it was lost."""
+    """A connection for one purpose, opened when it is first needed and again after it was lost.
+
+    Where it is for ``reads``, all that is asked for is a read, unless it is said to be a write.
+    """
 
     def __init__(
-        self, address: Address, machine: Computer, queries: Mapping[str, str], purpose: str, met: Met | None = None
+        self,
+        address: Address,
+        machine: Computer,
+        queries: Mapping[str, str],
+        purpose: str,
+        met: Met | None = None,
+        *,
+        reads: bool = False,
     ) -> None:
         self.patience = SILENT_CONNECTION_SECONDS
         self.met = met
@@ -147,10 +151,13 @@ class PostgresConnection:
         self._machine = machine
         self._queries = queries
         self._purpose = purpose
+        self._reads = reads
         self._backoff = Backoff(machine)
         self._not_before = 0.0
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._requests: deque[Request] = deque()
+        self._under_way: Request | None = None
+        self._connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]] | None = None
         self._busy = False
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -158,18 +165,21 @@ class PostgresConnection:
         self._watch: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def rows(self, name: str, *given: Any, check: Callable[[], None] | None = None) -> list[asyncpg.Record]:
+    async def rows(
+        self, name: str, *given: Any, check: Callable[[], None] | None = None, write: bool = False
+    ) -> list[asyncpg.Record]:
         """The rows that a named query answers. After StoreUnavailable the outcome of a write is unknown.
 
         ``check`` is called just before the statement is sent, also on a new connection, and raises to prevent that.
         """
-        return await self.fetch(self._queries[name], *given, check=check, name=name)
+        return await self.fetch(self._queries[name], *given, check=check, name=name, write=write)
 
     async def fetch(
-        self, sql: str, *given: Any, check: Callable[[], None] | None = None, name: str = ""
+        self, sql: str, *given: Any, check: Callable[[], None] | None = None, name: str = "", write: bool = False
     ) -> list[asyncpg.Record]:
         """The rows that a statement answers: see :meth:`rows`."""
-        request = Request(sql, given, check, asyncio.get_running_loop().create_future(), name)
+        answer = asyncio.get_running_loop().create_future()
+        request = Request(sql, given, check, answer, name, write or not self._reads)
         self._requests.append(request)
         if not self._busy:
             self._busy = True
@@ -178,9 +188,9 @@ class PostgresConnection:
         # If the caller is cancelled here the statement goes on: a COMMIT is never cancelled.
         return await request.answer
 
-    async def row(self, name: str, *given: Any) -> asyncpg.Record:
+    async def row(self, name: str, *given: Any, write: bool = False) -> asyncpg.Record:
         """The one row that a named query answers."""
-        return (await self.rows(name, *given))[0]
+        return (await self.rows(name, *given, write=write))[0]
 
     def ready(self) -> None:
         """Connect when the first statement comes."""
@@ -195,8 +205,16 @@ class PostgresConnection:
             raise translated(error, self._address.shown) from error
 
     async def close(self) -> None:
-        """Close the connection after the statements under way, or by force if these do not end."""
+        """Close the connection after the statements under way, or by force if these do not end.
+
+        A connection that is for reads is not waited for while it is made, nor while a read is under way that nobody
+        awaits.
+        """
         self._closed = True
+        if self._connecting is not None and self._reads:
+            self._connecting.cancel()
+        elif self._under_way is not None and self._under_way.abandoned and self._connection is not None:
+            self._connection.terminate()
         waiting = asyncio.ensure_future(self._quiet.wait())
         await asyncio.wait([waiting], timeout=self.patience)
         waiting.cancel()
@@ -210,19 +228,26 @@ class PostgresConnection:
     async def _serve(self) -> None:
         """Send the waiting requests, one after the other, until none is left."""
         while self._requests:
-            sql, given, check, answer, name = self._requests.popleft()
+            self._under_way = request = self._requests.popleft()
+            if request.abandoned:
+                continue
+            answer = request.answer
             try:
-                found = await self._tried(sql, given, check)
+                found = await self._tried(request.sql, request.given, request.check)
             except Exception as error:
-                if not answer.done():
-                    answer.set_exception(self._meant(error, name))
+                self._refuse(request, error)
             except asyncio.CancelledError:
                 answer.cancel()  # the event loop ends
             else:
                 if not answer.done():
                     answer.set_result(found)
+        self._under_way = None
         self._busy = False
         self._quiet.set()
+
+    def _refuse(self, request: Request, error: Exception) -> None:
+        if not request.answer.done():
+            request.answer.set_exception(self._meant(error, request.name))
 
     def _meant(self, error: Exception, query: str) -> StoreError:
         """The store's own error; tables that were there at the opening and are missing now may come back."""
@@ -238,8 +263,7 @@ class PostgresConnection:
         while True:
             connection: Any = self._connection
             if connection is None or connection.is_closed():
-                # In a task, since the driver connects under timeouts, which need one.
-                connection = await asyncio.ensure_future(self._connected())
+                connection = await self._made()
             if check is not None:
                 check()
             self._asked()
@@ -262,6 +286,33 @@ class PostgresConnection:
             finally:
                 self._asked_at = None
             await asyncio.sleep(CLASH_SECONDS * (0.5 + self._machine.random()))
+
+    async def _made(self) -> asyncpg.Connection[asyncpg.Record]:
+        """A new connection. If there is none, the reads that wait are answered now: each would try the same again."""
+        # In a task, since the driver connects under timeouts, which need one.
+        self._connecting = asyncio.ensure_future(self._connected())
+        try:
+            return await self._connecting
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+            error = _closed()
+            self._refuse_reads(error)
+            raise error from None
+        except Exception as error:
+            self._refuse_reads(error)
+            raise
+        finally:
+            self._connecting = None
+
+    def _refuse_reads(self, error: Exception) -> None:
+        """Answer the reads that wait."""
+        waiting, self._requests = self._requests, deque()
+        for request in waiting:
+            if request.write:
+                self._requests.append(request)
+            else:
+                self._refuse(request, error)
 
     def _asked(self) -> None:
         """Note that the server owes an answer, and begin to watch for its silence."""
@@ -286,7 +337,7 @@ class PostgresConnection:
         self, connection: asyncpg.Connection[asyncpg.Record] | None = None
     ) -> asyncpg.Connection[asyncpg.Record]:
         if self._closed:
-            raise StoreError("the store is closed; open it before using it")
+            raise _closed()
         await asyncio.sleep(max(0.0, self._not_before - self._machine.monotonic()))
         try:
             connection = connection or await connect(self._address, self._purpose)
@@ -328,30 +379,8 @@ class PostgresConnection:
             silent.cancel()
 
 
-class Uncancelled:
-    """Runs a coroutine without a task: it begins at once, inside its maker, and nobody can cancel it.
-
-    A task would begin in the next round of the event loop, and be done one round before its awaiter hears of it:
-    on an idle system those two rounds are a tenth of what a commit takes.
-    """
-
-    __slots__ = ("_work",)
-
-    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
-        self._work = work
-        self._go(None)
-
-    def _go(self, _: object) -> None:
-        try:
-            awaited = self._work.send(None)
-        except StopIteration:
-            return
-        if awaited is None:
-            asyncio.get_running_loop().call_soon(self._go, None)
-            return
-        # The protocol between a coroutine and what runs it: a future is yielded with this mark set.
-        awaited._asyncio_future_blocking = False
-        awaited.add_done_callback(self._go)
+def _closed() -> StoreError:
+    return StoreError("the store is closed; open it before using it")
 
 
 async def ended(connection: asyncpg.Connection[asyncpg.Record]) -> None:

@@ -33,12 +33,13 @@ class PostgresEventLog:
 
     async def fill(self, stream: str, since: int) -> bool:
         """See EventLog. Nobody but others who fill a stream, make or remove one waits for it."""
-        filled: bool = (await self._connection.row("fill_stream", stream, since))["filled"]
+        filled: bool = (await self._connection.row("fill_stream", stream, since, write=True))["filled"]
         return filled
 
     async def trim(self) -> bool:
         """See EventLog. The end of the last stream leaves nothing here."""
-        more: bool = (await self._connection.row("trim_streams", limits.STREAM_TRIMMED_RECORDS))["more"]
+        most = limits.STREAM_TRIMMED_RECORDS
+        more: bool = (await self._connection.row("trim_streams", most, write=True))["more"]
         return more
 
 

@@ -16,7 +16,8 @@ import asyncpg
 from perdure.clock import Computer
 from perdure.errors import StoreError
 from perdure.store.notifications import Listener, Listeners, Notification, StopListening, of_channel
-from perdure.store.postgres.connection import Backoff, connect, ended
+from perdure.store.postgres.backoff import Backoff
+from perdure.store.postgres.connection import connect, ended
 from perdure.store.postgres.error import translated
 from perdure.store.postgres.url import Address
 

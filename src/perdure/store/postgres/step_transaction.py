@@ -14,7 +14,8 @@ from perdure.clock import Computer
 from perdure.errors import Permanent, StoreError, StoreUnavailable
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.store.postgres.connection import Backoff, plain
+from perdure.store.postgres.backoff import Backoff
+from perdure.store.postgres.connection import plain
 from perdure.store.postgres.error import translated
 from perdure.store.postgres.schema import queries
 from perdure.store.postgres.url import Address, address_of

@@ -64,9 +64,9 @@ class PostgresStore:
         self.lineage = Lineage(machine, sql)
         self._writes = PostgresConnection(self._address, machine, sql, "writes", self.lineage.met)
         self._beats = PostgresConnection(self._address, machine, sql, "beats", self.lineage.met)
-        self._reads = PostgresConnection(self._address, machine, sql, "reads", self.lineage.met)
-        self._searches = PostgresConnection(self._address, machine, sql, "searches", self.lineage.met)
-        self._streams = PostgresConnection(self._address, machine, sql, "streams", self.lineage.met)
+        self._reads = PostgresConnection(self._address, machine, sql, "reads", self.lineage.met, reads=True)
+        self._searches = PostgresConnection(self._address, machine, sql, "searches", self.lineage.met, reads=True)
+        self._streams = PostgresConnection(self._address, machine, sql, "streams", self.lineage.met, reads=True)
         self._searches.patience = self._streams.patience = limits.SEARCH_SECONDS
         self._listening = ListenConnection(self._address, machine, sql)
         event_log = PostgresEventLog(self._streams)

@@ -124,7 +124,9 @@ class SqliteStore:
 
     async def _read(self, work: Callable[[Connection], T], thread: DatabaseThread | None = None) -> T:
         """Read without the write lock; even that may find the file busy, while it is recovered after a death."""
-        return await (thread or self._reader).run(lambda connection: self._writer.patiently(lambda: work(connection)))
+        return await (thread or self._reader).run(
+            lambda connection: self._writer.patiently(lambda: work(connection)), write=False
+        )
 
     async def close(self) -> None:
         """Let go of every connection, thread and lock. Safe to call twice."""

@@ -11,19 +11,22 @@ and then restored.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from perdure.errors import StoreError, StoreUnavailable
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.error import lost, translated
 
 SWITCH_SECONDS = 0.00005
+CUT_SECONDS = 0.05
 
 
 class SwitchInterval:
@@ -66,6 +69,19 @@ T = TypeVar("T")
 DatabaseWork = Callable[[Connection], T]
 
 
+class _Piece(NamedTuple):
+    """A piece of work that waits for its turn, and the future that gets its result; a ``write`` is done in any case."""
+
+    work: DatabaseWork[Any]
+    future: asyncio.Future[Any]
+    write: bool
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it only reads, and nobody awaits it any more."""
+        return not self.write and self.future.done()
+
+
 class DatabaseThread:
     """Does work on one connection, one piece at a time; a connection that broke is replaced before the next piece.
 
@@ -76,8 +92,10 @@ class DatabaseThread:
         self._name = name
         self._connect = connect
         self._check = check
-        self._urgent: deque[tuple[DatabaseWork[Any], asyncio.Future[Any]]] = deque()
-        self._usual: deque[tuple[DatabaseWork[Any], asyncio.Future[Any]]] = deque()
+        self._urgent: deque[_Piece] = deque()
+        self._usual: deque[_Piece] = deque()
+        self._under_way: _Piece | None = None
+        self._changing = threading.Lock()
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self._connection: Connection | None = None
         self._thread: threading.Thread | None = None
@@ -88,14 +106,17 @@ class DatabaseThread:
         """Take work from now on. The first piece of work makes the thread and its connection."""
         self.is_open = True
 
-    async def run(self, work: DatabaseWork[T], *, urgent: bool = False) -> T:
-        """Do work on the thread; SQLite's errors become the store's. Abandoning the wait does not stop the work."""
+    async def run(self, work: DatabaseWork[T], *, urgent: bool = False, write: bool = True) -> T:
+        """Do work on the thread; SQLite's errors become the store's. Abandoning the wait does not stop the work.
+
+        Work that does not ``write`` does not begin if nobody awaits it any more.
+        """
         if not self.is_open:
             raise StoreError("the store is closed; open it first")
         if self._thread is None:
             self._thread = self._started()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        (self._urgent if urgent else self._usual).append((work, future))
+        (self._urgent if urgent else self._usual).append(_Piece(work, future, write))
         switch_interval.begin()
         self._wake.put(True)
         return await future
@@ -118,33 +139,50 @@ class DatabaseThread:
         return thread
 
     async def close(self) -> None:
-        """Finish what is queued, then end the thread and its connection."""
+        """Finish what is queued, then end the thread and its connection; a read that nobody awaits is cut short."""
         thread, self._thread = self._thread, None
         self.is_open = False
         if thread is None:
             return
         self._ended = asyncio.get_running_loop().create_future()
         self._wake.put(False)
-        await self._ended
+        while not self._ended.done():
+            self._cut_short()  # again and again: it may be between two statements
+            await asyncio.wait([self._ended], timeout=CUT_SECONDS)
         thread.join()
 
     def _live(self) -> None:
         while self._wake.get():
             queue = self._urgent if self._urgent else self._usual
-            work, future = queue.popleft()
+            piece = queue.popleft()
             result: Any = None
             failure: BaseException | None = None
+            self._begin(piece)
             try:
-                result = self._do(work)
+                if not piece.abandoned:
+                    result = self._do(piece.work)
             except BaseException as error:
                 failure = error
+            self._begin(None)
             switch_interval.end()
             # If we die here the work is done and its caller has no answer: every call of the store may be repeated.
-            _tell(future, result, failure)
-            del work, future, result, failure
+            _tell(piece.future, result, failure)
+            del piece, result, failure
         self._discard()
         if self._ended is not None:
             _tell(self._ended, None, None)
+
+    def _begin(self, piece: _Piece | None) -> None:
+        with self._changing:
+            self._under_way = piece
+
+    def _cut_short(self) -> None:
+        """Interrupt what is under way, if it is a read that nobody awaits; called from the event loop."""
+        with self._changing:  # it does not end meanwhile, so nothing else is interrupted
+            piece, connection = self._under_way, self._connection
+            if piece is not None and piece.abandoned and connection is not None:
+                with suppress(sqlite3.ProgrammingError):  # it has just been closed, since it broke
+                    connection.raw.interrupt()
 
     def _do(self, work: DatabaseWork[T]) -> T:
         try:

@@ -42,7 +42,7 @@ class SimDatabaseThread(DatabaseThread):
         self._owner = owner
         self._server = server
 
-    async def run(self, work: Callable[[Connection], T], *, urgent: bool = False) -> T:
+    async def run(self, work: Callable[[Connection], T], *, urgent: bool = False, write: bool = True) -> T:
         """Do work at the server; SQLite's errors become the store's."""
         if not self.is_open:
             raise StoreError("the store is closed; open it first")
