@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure import testing
@@ -59,9 +61,27 @@ def test_the_permanent_errors_are_added_to_those_that_the_retry_of_one_place_exc
     here = charge.options(retry=Retry(attempts=5, never=LookupError))
     assert here.retry == Retry(attempts=5, never=(LookupError, CardStolen))
     assert here.options(retry=Retry(attempts=2)).retry == Retry(attempts=2, never=(CardStolen,))
-    assert here.options(priority=1, queue="bank").retry.never == (LookupError, CardStolen)
+    assert here.options(timeout=5).retry.never == (LookupError, CardStolen)
     with pytest.raises(DefinitionError, match="CardExpired"):
         charge.options(retry=Retry(on=CardExpired))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("on", ConnectionError), ("never", LookupError), ("waits", {TimeoutError: 5})]
+)
+def test_a_queued_step_is_refused_other_error_classes_at_one_place(name: str, classes: Any) -> None:
+    retry = Retry(attempts=5, **{name: classes})
+    refusal = pytest.raises(DefinitionError, match=rf"charge_there> is queued.*{name}=.*in @step\(retry=")
+    with refusal:
+        charge_there.options(retry=retry)
+    here = charge.options(retry=retry)
+    for queue_it in (lambda: here.options(queue="bank"), lambda: charge.options(queue="bank", retry=retry)):
+        with pytest.raises(DefinitionError, match="is queued"):
+            queue_it()
+    same = step(queue="bank", permanent=CardStolen, retry=retry)(charge.function)
+    assert same.options(retry=retry).retry == same.retry, "its worker knows them"
+    assert same.options(retry=Retry(attempts=9)).retry.attempts == 9
+    assert same.options(at_most_once=True).options(priority=1).at_most_once
 
 
 def test_a_policy_keeps_the_permanent_errors() -> None:

@@ -75,6 +75,13 @@ def test_waits_stay_where_other_numbers_are_changed() -> None:
     assert "waits" not in PATIENT.numbers(), "classes cannot be sent along with a task"
 
 
+def test_what_a_task_does_not_say_of_its_retry_is_as_by_default_and_not_as_the_step_has_it() -> None:
+    own = Retry(backoffs=[1, 2], offsets=True, timeout_factor=2, timeout_cap=60, then=["alert", "break"])
+    assert with_numbers(own, {"attempts": 4, "cap": 9.0}) == Retry(attempts=4, cap=9)
+    assert with_numbers(own, {"attempts": 4, "then": ["break"]}) == Retry(attempts=4, then=["break"])
+    assert with_numbers(own, None) == own
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

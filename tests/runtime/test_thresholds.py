@@ -306,6 +306,24 @@ async def test_a_task_takes_the_chain_along_and_is_the_one_that_breaks(opened: O
     assert await handle.result(LIMIT) == "A-1"
 
 
+@step(queue="dock", retry=CHAIN)
+async def unload(order: str) -> str:
+    tried.append(attempt().number)
+    raise ConnectionError("no lorry")
+
+
+@workflow
+async def unloading(order: str) -> str:
+    return await unload.options(retry=Retry(attempts=3, **NOW))(order)
+
+
+async def test_a_task_takes_the_retry_of_one_place_and_nothing_of_its_step_s_own_chain(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[unloading], queues=["dock"])
+    with pytest.raises(ProcessFailed, match="no lorry"):
+        await (await engine.start(unloading, "A-1")).result(LIMIT)
+    assert tried == [1, 2, 3]
+
+
 async def test_a_policy_sets_a_chain_from_outside_and_a_permanent_error_ignores_it(opened: Open) -> None:
     then = [{"attempts": 1, **NOW}, "break"]
     options = WorkerOptions(policies={"plainly.*.plain_call": Policy(attempts=1, then=then)})

@@ -172,5 +172,32 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
 
 
 def with_numbers(retry: Retry, numbers: dict[str, Any] | None) -> Retry:
-    """A policy with the numbers that the asking code has set; which errors are retried is the step's own matter."""
-    return retry if numbers is None else replace(retry, **numbers)
+    """The retry that the asking code has set; which errors are retried, and after which wait, the step itself says.
+
+    The numbers are those of a whole retry: what is not stored is as by default, not as the step itself has it.
+    """
+    if numbers is None:
+        return retry
+    return replace(retry, **{name: getattr(PLAIN, name) for name in _OF_NEWER_RELEASES} | numbers)
+
+
+def check_classes(step: Step[Any, Any], own: Retry) -> None:
+    """Raise DefinitionError if the retry that a queued step has at one place names other classes than its ``own``.
+
+    Classes cannot be stored: its worker takes those of the definition, and ``permanent`` is of both.
+    """
+    if step.away and not step.at_most_once:
+        plain: dict[str, tuple[object, ...]] = {
+            "on": as_classes(PLAIN.on), "never": as_classes(step.permanent), "waits": PLAIN.waits,
+        }  # fmt: skip
+        for name, default in plain.items():
+            if set(getattr(step.retry, name)) not in (set(default), set(getattr(own, name))):
+                raise DefinitionError(
+                    f"{step} is queued, and has a retry with {name}= of its own at one place. Its worker knows only "
+                    f"that of the definition: write {name}= in @step(retry=...), or in that of a second step."
+                )
+
+
+def as_classes(classes: type[BaseException] | tuple[type[BaseException], ...]) -> tuple[type[BaseException], ...]:
+    """Error classes as a tuple, of which one may have been given alone."""
+    return classes if isinstance(classes, tuple) else (classes,)

@@ -19,7 +19,7 @@ from msgspec import structs
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.definitions import definition_of, name_of, plain_function, seconds
 from perdure.authoring.isolation import confinement
-from perdure.authoring.queue import Accept, note, routing, task_process, with_numbers
+from perdure.authoring.queue import Accept, as_classes, check_classes, note, routing, task_process, with_numbers
 from perdure.authoring.undo import undo_of
 from perdure.clock import Duration
 from perdure.errors import DefinitionError
@@ -88,6 +88,7 @@ class Step(Generic[P, R]):
         self.permanent = permanent
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
         self._once(at_most_once, retry)
+        self.own_retry = self.retry
         self.raises = declared(raises, f"{self}") if raises != () else NOTHING
         self.timeout = seconds("timeout", timeout, f"{self}") or self._usual_timeout()
         self.hard = confinement(self, self.function, hard, memory)
@@ -124,8 +125,9 @@ class Step(Generic[P, R]):
         may still finish after that. ``share`` is on whose account it runs: the shares of a queue with limits take
         turns. ``cost`` is how much it takes of these limits. Before ``delay`` seconds no worker gets it.
         ``accept="first"`` takes the first answer of any attempt, also of one that was given up. ``breaker`` is that of
-        the provider or shard which is asked at this place; a queued step has that of its definition. ``at_most_once``
-        and ``keep_arguments`` are as for :func:`step`. No ``retry`` tries the step's permanent errors again.
+        the provider or shard which is asked at this place; a queued step has that of its definition, as it has the
+        error classes of its retry. ``at_most_once`` and ``keep_arguments`` are as for :func:`step`. No ``retry`` tries
+        the step's permanent errors again.
         """
         other = copy(self)
         given = {"retry": retry, "timeout": timeout, "at_most_once": at_most_once, "keep_arguments": keep_arguments}
@@ -145,6 +147,7 @@ class Step(Generic[P, R]):
             other._depend(breaker)
         other._once(self.at_most_once if at_most_once is None else at_most_once, retry)
         other._keep(self.keep_arguments if keep_arguments is None else keep_arguments)
+        check_classes(other, self.own_retry)
         return other
 
     def _usual_timeout(self) -> float:
@@ -314,11 +317,7 @@ def _retry(retry: Retry, permanent: type[BaseException] | tuple[type[BaseExcepti
         raise DefinitionError(f"retry={retry!r} is no Retry. Write retry=Retry(attempts=5).")
     if not permanent:
         return retry
-    return replace(retry, never=(*_classes(retry.never), *_classes(permanent)))
-
-
-def _classes(classes: type[BaseException] | tuple[type[BaseException], ...]) -> tuple[type[BaseException], ...]:
-    return classes if isinstance(classes, tuple) else (classes,)
+    return replace(retry, never=(*as_classes(retry.never), *as_classes(permanent)))
 
 
 def joint(step: Step[Any, Any], transaction: Any, hard: Any = False) -> bool:
