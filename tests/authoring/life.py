@@ -12,6 +12,7 @@ from perdure.kernel import payload
 from perdure.kernel.message import MessageType
 from perdure.turns.ask import Ask
 from perdure.turns.loop import TurnLoop
+from perdure.turns.patches import patches_of
 
 SECOND = 1_000_000
 BIRTH = 1_800_000_000 * SECOND
@@ -47,6 +48,7 @@ class Life:
     turns: list[tuple[int, list[Delivery]]] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     signals: int = 0
+    patches: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.loop = TurnLoop(ID, SEED)
@@ -65,6 +67,8 @@ class Life:
 
     def _run(self) -> Seen:
         self.loop.run(self.now)
+        if self.loop.patches is not None:
+            self.patches |= dict.fromkeys(self.loop.patches.take_fresh(), len(self.turns))
         self.seen.append(look(self.loop))
         return self.seen[-1]
 
@@ -137,6 +141,8 @@ class Life:
     def _replay(self, loop: TurnLoop, turns: int | None) -> None:
         recorded = self.turns[:turns]
         fired = {delivery[1] for _, deliveries in recorded for delivery in deliveries if delivery[0] == "timer"}
+        if self.patches:
+            patches_of(loop).recorded = self.patches
         loop.begin_replay(frozenset(fired), 0 if recorded else None)
         loop.run(BIRTH)
         assert look(loop) == self.seen[0]

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 from perdure.errors import WorkflowMisuse
 from perdure.turns.bare_loop import SandboxLoop
 from perdure.turns.current import current_turn, turns
+from perdure.turns.patches import patches_of
 from perdure.turns.sandbox import audit, loop_bound
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def build() -> None:
             _quiet_the_dead()
             _number_gathers()
             _order_completions()
+            _wait_alike()
             _say_nothing_twice()
             loop_bound.guard()
             audit.watch()
@@ -103,6 +105,8 @@ def _overridden() -> Mapping[int, str]:
 def _named() -> Mapping[int, str]:
     names = [("time", name) for name in (*_SECONDS, *_NANOSECONDS, *_CALENDAR, "sleep", "clock_gettime")]
     names += [("random", name) for name in _CHANCE]
+    if sys.version_info < (3, 12):  # later ones do in a turn what they do elsewhere
+        names += [("asyncio", "wait_for")]
     names += [("asyncio", "as_completed"), ("os", "urandom"), ("os", "getrandom")]
     names += [("uuid", name) for name in _MACHINE_IDS]
     found = {}
@@ -265,6 +269,30 @@ def _order_completions() -> None:
 
     gate = Override(asyncio, "as_completed", answer)
     asyncio.as_completed = asyncio.tasks.as_completed = gate
+
+
+IN_PLACE = " wait_for"
+"""The patch of processes for which ``wait_for`` is the same with every Python; no user's patch begins with a space."""
+
+
+def _wait_alike() -> None:
+    """Let ``wait_for`` await in place with Python 3.11 too, which makes a task of a coroutine: a branch of its own.
+
+    A process that has passed one before goes on as its Python does it.
+    """
+    plain = asyncio.wait_for
+
+    async def in_place(fut: Any, timeout: float) -> Any:
+        async with asyncio.timeout(timeout):
+            return await fut
+
+    def answer(loop: AskingLoop, fut: Any, timeout: float | None) -> Any:
+        if timeout is None or timeout <= 0 or not patches_of(loop).decide(IN_PLACE, loop.past):
+            return plain(fut, timeout)
+        return in_place(fut, timeout)
+
+    gate = Override(asyncio, "wait_for", answer)
+    asyncio.wait_for = asyncio.tasks.wait_for = gate
 
 
 # -- what the code says ----------------------------------------------------------------------------------------------
