@@ -135,9 +135,7 @@ class Undo:
 class Asker(Protocol):
     """The loop of an ask, as the ask itself uses it."""
 
-    @property
-    def undoing(self) -> bool:
-        """Whether the undoing of the whole process has begun: then nothing new begins."""
+    saga: Any
 
     def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Ask for a step whose promised arguments are known now."""
@@ -285,12 +283,17 @@ def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
             promise.add_done_callback(resolved)
 
 
+def undoing(loop: Asker) -> bool:
+    """Whether the undoing of the whole process has begun: then nothing new begins."""
+    return loop.saga is not None and loop.saga.cause is not None
+
+
 def substitute(ask: Ask[Any]) -> None:
     """Put the promised values into the arguments and make the ask; an unfit value fails it.
 
     Once the process is being undone the ask is cancelled instead: its undo would be owed to what is undone already.
     """
-    if turn_loop(ask).undoing:
+    if undoing(turn_loop(ask)):
         asyncio.Future.cancel(ask)
         return
     args, kwargs = _replaced((ask.args, ask.kwargs), asyncio.Future.result, [PROMISED_VALUES])

@@ -195,11 +195,6 @@ class AskingLoop(BareLoop):
         seconds: float | None = timed.timeout
         return seconds
 
-    @property
-    def undoing(self) -> bool:
-        """Whether the undoing of the whole process has begun: then nothing new begins."""
-        return self.saga is not None and self.saga.cause is not None
-
     def _void(self, step: AskedStep) -> Ask[Any]:
         """An ask that never resolves, for the code of an evicted process."""
         ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure import limits
+from perdure.turns.ask import undoing
 from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Lingering:
 
     def await_running(self, instance: Instance) -> None:
         """An undo would begin. If its process is undone as a whole, it waits for the attempts that run there."""
-        if not instance.loop.undoing:
+        if not undoing(instance.loop):
             return
         for ask in instance.loop.open.values():
             attempt_run = cast("AttemptRun | None", instance.steps.in_flight.get(ask.slot))
