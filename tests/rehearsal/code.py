@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from perdure import Permanent, Workflow, machine, patched, receive, step, workflow
+from perdure import Permanent, Retry, Workflow, continue_as_new, machine, patched, receive, step, workflow
 
 done: Counter[str] = Counter()
 """How often each effect was made."""
+broken: set[str] = set()
+"""The steps that fail."""
 
 
 @step
@@ -118,3 +120,18 @@ async def delivery(order: str) -> str:
 @workflow(name="paid", version="1")
 async def paid(order: dict[str, str], *, gift: str = "") -> str:
     return await charge(order["id"]) + gift
+
+
+@step(retry=Retry(attempts=1))
+async def count(items: int) -> None:
+    if "count" in broken:
+        raise OSError("no scales")
+
+
+@workflow(name="collecting", version="1")
+async def collecting(items: int, *, again: bool = False) -> list[int]:
+    await receive("go")
+    if again:
+        continue_as_new(items)
+    await count(items)
+    return [await receive("item", int) for _ in range(items)]

@@ -16,6 +16,7 @@ __all__ = ["opened", "postgres_url"]
 @pytest.fixture(autouse=True)
 def _nothing_done() -> None:
     code.done.clear()
+    code.broken.clear()
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """An admission: an archived process becomes the start of that same process in another database.
 
-Its messages get new numbers there if some of the old ones are gone, and everything that names a message follows.
+Its messages get new numbers there if some of the old ones are gone, or were heard and not received: such a letter
+counts as unheard there, since nothing but its number above the last one heard says that it still waits. Everything
+that names a message follows.
 """
 
 from __future__ import annotations
@@ -37,20 +39,24 @@ def start_of(archived: Archived, *, now: int, idle_at: int) -> Start:
     trouble = flaw(process, archived.events, archived.messages)
     if trouble is not None:
         raise trouble
-    messages = sorted(archived.messages, key=lambda one: one.number)
+    events = archived.events
+    received = {event.message for event in events if event.message is not None}
+    # Those that were received come first, as in a fork: behind the last of them begins what is to be heard.
+    messages = sorted(archived.messages, key=lambda one: (one.number not in received, one.number))
     numbers = {one.number: number for number, one in enumerate(messages, 1)}
     row = replace(
         process,
         inbox=0,
-        seen=_after(process.seen, numbers),
+        seen=len(received),
         due_at=_due_at(process, now, idle_at),
         reminder=process.status in (Status.HELD, Status.BROKEN),
         awaiting=None if process.final else process.awaiting,
     )
-    events = archived.events
-    if any(old != new for old, new in numbers.items()) or len(numbers) < process.inbox:
+    if any(old != new for old, new in numbers.items()) or len(numbers) < process.inbox or row.seen < process.seen:
+        left = {one.number for one in messages if one.number <= process.seen} - received
+        orders = {old: new for old, new in numbers.items() if old not in left}
         row = replace(row, state=_state(row, numbers))
-        events = tuple(_event(event, numbers) for event in events)
+        events = tuple(_event(event, numbers, orders) for event in events)
     return Start(row, events, messages=tuple(_sent(one) for one in messages))
 
 
@@ -81,7 +87,7 @@ def open_children(events: Sequence[Event]) -> tuple[list[bytes], bool]:
 
 
 def _after(number: int, numbers: Mapping[int, int]) -> int:
-    """The new number of the last message that is there, up to an old number."""
+    """The new number of the last of these messages, up to an old number."""
     return max((new for old, new in numbers.items() if old <= number), default=0)
 
 
@@ -94,7 +100,8 @@ def _state(process: Process, numbers: Mapping[int, int]) -> bytes | None:
     return written(replace(checkpoint, letter=numbers.get(checkpoint.letter, 0)), fields)
 
 
-def _event(event: Event, numbers: Mapping[int, int]) -> Event:
+def _event(event: Event, numbers: Mapping[int, int], orders: Mapping[int, int]) -> Event:
+    """An event with the new numbers; ``orders`` are those without the letters that were heard and not received."""
     if event.message is not None:
         event = replace(event, message=numbers[event.message])
     if event.type in ANSWERS:
@@ -102,7 +109,7 @@ def _event(event: Event, numbers: Mapping[int, int]) -> Event:
         return replace(event, name=call_text(call, numbers.get(int(number), int(number))))
     if event.type is EventType.RUN_OPENED:
         opening = opening_of((event,))
-        there = replace(opening, void=_after(opening.void, numbers), seen=_after(opening.seen, numbers))
+        there = replace(opening, void=_after(opening.void, orders), seen=_after(opening.seen, orders))
         return replace(event, payload=there.encode())
     return event
 
