@@ -293,6 +293,33 @@ async def test_what_is_sealed_is_moved_sealed_by_who_has_no_keys(opened: Open, e
     assert code.done["charge secret"] == 1
 
 
+async def test_a_sealed_line_is_refused_where_codecs_are_and_the_others_are_taken(
+    opened: Open, elsewhere: Open
+) -> None:
+    flow = code.sale()
+    keys = [AesGcm({"k": bytes(32)})]
+    source, _ = await elsewhere(work=True, workflows=[flow], codecs=keys)
+    handle = await a_sale(source, flow, "secret")
+    plain = await a_sale(source, flow, "plain")
+    both = await lines_of(source)
+    await source.close(0)
+    blind, _ = await elsewhere()
+    [sealed] = await lines_of(blind, "key = secret")
+    lines = [sealed, *(line for line in both if b'"key":"plain"' in line)]
+    target, _ = await opened(work=True, workflows=[flow], codecs=keys)
+    found = await target.archive.load(lines)
+    assert (found.taken, [(one.line, one.process) for one in found.refused]) == (1, [(1, handle.id)])
+    assert "import this line once without codecs (PERDURE_SEAL unset)" in found.refused[0].why
+    await target.process(plain.id).signal("packed", "now")
+    assert await target.process(plain.id).result(LIMIT) == "sent plain"
+    [refused] = (await target.archive.load([sealed], copy="trial")).refused
+    assert "export it where its codecs are" in refused.why
+    first, _ = await opened()
+    assert (await first.archive.load(lines)).complete
+    await target.process(handle.id).signal("packed", "now")
+    assert await target.process(handle.id).result(LIMIT) == "sent secret"
+
+
 async def test_what_is_kept_outside_the_database_is_in_its_line(opened: Open, elsewhere: Open, tmp_path: Path) -> None:
     flow, large = code.sale(), "A-1" * 1000
     source, _ = await elsewhere(work=True, workflows=[flow], offload=Folder(tmp_path / "blobs", above=100))

@@ -19,7 +19,7 @@ from perdure.client.finding.finder import Finder
 from perdure.client.snapshot import snapshots, within_reach
 from perdure.client.whole_rows import cut
 from perdure.clock import microseconds
-from perdure.errors import IllegalMove, PerdureError, StoreUnavailable
+from perdure.errors import BadRecord, IllegalMove, PerdureError, StoreUnavailable
 from perdure.futures import asked
 from perdure.kernel import archive, child, fork, redaction
 from perdure.kernel.admission import open_children, start_of
@@ -29,6 +29,7 @@ from perdure.kernel.kind import PLACE, TAKEN_OVER
 from perdure.kernel.names import check_name, id_text
 from perdure.kernel.process import Process
 from perdure.kernel.redaction import Redact
+from perdure.kernel.stored import Undecodable
 from perdure.kernel.transition import Sender
 from perdure.logs import logger
 from perdure.store.base import Search, Store
@@ -214,10 +215,12 @@ class _Importer:
         ids = tuple(start.process.id for _, start in starts)
         there = {row.id: row for row in await store.search(Search(ids=ids, limit=len(ids)))} if ids else {}
         fresh = [(one, start) for one, start in starts if self._is_new(one, start, there)]
-        answers = await asyncio.gather(*(self._stored(start) for _, start in fresh))
+        answers = await asyncio.gather(*(self._taken(one, start) for one, start in fresh))
         # If we die here these processes are stored: the next import finds them by their ids.
         here = await self._here([start.process.id for _, start in fresh if start.process.key is not None])
         for (one, start), answer in zip(fresh, answers, strict=True):
+            if answer is None:
+                continue
             if start.process.key is not None and answer.id == start.process.id and answer.id not in here:
                 kept = "retention has removed it here, and its key is kept: wait for the key retention, or use another"
                 self._refuse(one, f"{kept} database")
@@ -228,6 +231,23 @@ class _Importer:
         """Those that are there: while its key is kept, a removed process is answered as if it had been taken."""
         rows = await self._client.store.search(Search(ids=tuple(ids), limit=len(ids))) if ids else ()
         return {row.id for row in rows}
+
+    async def _taken(self, one: Archived, start: Start) -> StartAnswer | None:
+        """Store one; None if it cannot be stored here, which is noted."""
+        try:
+            return await self._stored(start)
+        except BadRecord as error:
+            self._refuse(one, self._sealed() if _is_sealed(start) else str(error))
+            return None
+
+    def _sealed(self) -> str:
+        """What to do about a line with sealed values. They are sealed for their process: a copy could not open them."""
+        if self._copy is not None:
+            return "its values are sealed for the original: export it where its codecs are, which writes them open"
+        return (
+            "its values are sealed, and an engine with codecs would seal them again: import this line once without "
+            "codecs (PERDURE_SEAL unset). Engines with the codecs that sealed it can open it then"
+        )
 
     async def _stored(self, start: Start) -> StartAnswer:
         """Store one. Where its kind has limits, it comes with its place if it has not ended: it has begun already."""
@@ -311,3 +331,12 @@ class _Importer:
             self.outcome.waiting.append(id_text(parent))
         elif not every:
             self.outcome.unknown.append(id_text(parent))
+
+
+def _is_sealed(start: Start) -> bool:
+    """Whether the line held a payload that was not opened when it was written."""
+    row = start.process
+    raws = [row.input, row.attributes, row.state, row.progress, row.result, row.error]
+    raws += [event.payload for event in start.events]
+    raws += [message.payload for message in start.messages]
+    return any(isinstance(raw, Undecodable) for raw in raws)
