@@ -14,6 +14,7 @@ from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, spli
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.answers import Answers
+from perdure.client.existing import existing
 from perdure.client.explaining.verbs import Explaining
 from perdure.client.groups import Groups
 from perdure.client.handle import Handle
@@ -26,13 +27,11 @@ from perdure.client.values import Followers
 from perdure.clock import Computer, Duration
 from perdure.errors import (
     InvalidInput,
-    KeyConflict,
     ProcessNotFound,
-    StoreUnavailable,
     UnknownKind,
 )
 from perdure.futures import asked
-from perdure.kernel.commit import CREATED, Start, StartAnswer, StartVerdict
+from perdure.kernel.commit import CREATED, Start, StartAnswer
 from perdure.kernel.context import carrying, checked
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.names import check_key, id_text
@@ -109,7 +108,10 @@ class Client(Explaining, Groups):
         if process.deadline is not None or options.delay is not None:
             (process,) = await self._dated([process], validation.delay(options, process.deadline))
         answer = await self._begin(process, flow, () if message is None else (message,), options.reply_to is None)
-        handle = self._handle(flow, process, answer)
+        created = answer.verdict is CREATED
+        if not created:
+            answer = await existing(self.parts, process, answer)
+        handle = self._handle(flow, process, answer.id, created)
         if message is not None:
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
@@ -177,7 +179,14 @@ class Client(Explaining, Groups):
             if flow.deadline is not None:
                 portion = await self._dated(portion)
             answers += await self._begin_all(portion, flow)
-        return [self._handle(flow, process, answer) for process, answer in zip(fresh, answers, strict=True)]
+        there = [
+            answer if answer.verdict is CREATED else await existing(self.parts, process, answer)
+            for process, answer in zip(fresh, answers, strict=True)
+        ]
+        return [
+            self._handle(flow, process, answer.id, answer.verdict is CREATED)
+            for process, answer in zip(fresh, there, strict=True)
+        ]
 
     def _fresh(
         self,
@@ -276,13 +285,10 @@ class Client(Explaining, Groups):
         return await asyncio.gather(*begun)
 
     def _handle(
-        self, workflow: Workflow[Any, Any] | NamedWorkflow, process: Process, answer: StartAnswer
+        self, workflow: Workflow[Any, Any] | NamedWorkflow, process: Process, id: bytes, created: bool
     ) -> Handle[Any]:
-        created = answer.verdict is CREATED
-        if not created:
-            _check_existing(process, answer)
         return Handle(
-            self.parts, answer.id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
+            self.parts, id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
         )
 
     async def webhook(self, url: str) -> str:
@@ -374,14 +380,3 @@ class Client(Explaining, Groups):
         from perdure.client.finding.finder import Finder
 
         return Finder(self.store, search, where)
-
-
-def _check_existing(process: Process, answer: StartAnswer) -> None:
-    """Raise KeyConflict or StoreUnavailable for a start that was refused; a repeat with the same input is none."""
-    if answer.verdict is StartVerdict.CONFLICT:
-        raise KeyConflict(
-            f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "
-            "which was started with another input; use another key, or the same input"
-        )
-    if answer.verdict is StartVerdict.REFUSED:
-        raise StoreUnavailable("another worker took this one for dead and ended it; nothing was started, try again")
