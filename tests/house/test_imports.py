@@ -33,6 +33,7 @@ ALLOWED = {
     "runtime/sinks.py _sink": "a stream with a sink is there for the first time: if that fails, it is looked at again",
     "runtime/sinks.py _deliver": "a stream with a sink is there for the first time: if that fails, it is tried again",
     "cli/app.py app_for": "the command line starts",
+    "cli/app.py _page": "a person asks for help",
     "cli/entry.py main": "the command line starts",
     "cli/version.py version": "a person asks",
     "cli/worker_process.py _loop_factory": "a worker starts, with uvloop or without",

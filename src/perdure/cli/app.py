@@ -111,6 +111,8 @@ def run(tokens: Sequence[str]) -> int:
         complain(f"{error} `perdure --help` lists all commands.")
         return exit_code.USAGE
     try:
+        if "console" in bound.arguments:  # the command line's own library prints: --help, --version
+            bound.arguments["console"] = _page()
         return _outcome(command(*bound.args, **bound.kwargs))
     except PerdureError as error:
         complain(str(error))
@@ -120,6 +122,12 @@ def run(tokens: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has ended: `perdure ps | head`
         return exit_code.DONE
+
+
+def _page() -> Any:
+    from perdure.cli.output import Page
+
+    return Page()
 
 
 def _outcome(answer: Any) -> int:

@@ -15,10 +15,23 @@ from perdure.kernel.failure import escaped
 _UNBOUNDED = 10_000
 
 
+class Page(Console):
+    """A console that lets the command end as :func:`perdure.cli.app.run` says when the reader of its output has ended.
+
+    Rich itself would end the program with exit code 1.
+    """
+
+    def on_broken_pipe(self) -> None:
+        """Raise again the BrokenPipeError that is under way."""
+        raise  # Rich calls this where it has caught the error
+
+
 def console(*, error: bool = False) -> Console:
     """Where pages are printed: as wide as the terminal, without a limit where a program reads them."""
     width = columns(sys.stderr if error else sys.stdout) or _UNBOUNDED
-    return Console(stderr=error, width=width, highlight=False, markup=False)
+    if error:
+        return Console(stderr=True, width=width, highlight=False, markup=False)
+    return Page(width=width, highlight=False, markup=False)
 
 
 class _Harmless:
