@@ -153,6 +153,16 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_read(opened: Op
         await engine.checks.preview(only=["history_is_gaples"])
 
 
+async def test_the_handle_of_a_run_leaves_any_other_process_alone(opened: Open) -> None:
+    engine, _ = await opened(workflows=[shop])
+    order = await engine.start(shop.order.options(delay=3600), "A-1")
+    other = engine.checks.handle(order.id)
+    for verb in (other.status, other.cancel, other.result):
+        with pytest.raises(InvalidInput, match="is no check run, its kind is order; `perdure check show`"):
+            await verb()
+    assert (await engine.row(order.id)).inbox == 0, "nothing was sent"
+
+
 async def test_the_verbs_block_for_code_without_an_event_loop(opened: Open, store_url: str) -> None:
     engine = await damaged(opened, store_url, 2, 1)
 

@@ -90,6 +90,16 @@ def test_an_operation_is_previewed_started_and_looked_at(terminal: Terminal, wor
     assert terminal("operation", "start", "retyr", query).code == 2
 
 
+def test_what_is_no_operation_and_no_check_run_is_refused(sqlite_terminal: Terminal) -> None:
+    id = sqlite_terminal("start", "tests.cli.till:approval", "A-2", "--json").json["id"]
+    for verb in ("show", "pause", "resume", "abort", "undo"):
+        said = sqlite_terminal("operation", verb, id)
+        assert (said.code, said.out) == (2, "") and "`perdure operation ls` lists what there is" in said.err
+    for verb in ("show", "cancel"):
+        said = sqlite_terminal("check", verb, id)
+        assert (said.code, said.out) == (2, "") and "`perdure check show` lists what there is" in said.err
+
+
 def test_an_operation_is_taken_back_and_watched(terminal: Terminal, working: Working) -> None:
     working(some)
     id = ""

@@ -187,3 +187,13 @@ async def test_a_plan_that_cannot_be_meant_is_refused(opened: Open, given: dict[
     plan: dict[str, object] = {"verb": "retry", "where": "status = failed", **given}
     with pytest.raises(InvalidInput, match=says):
         await engine.operations.start(**plan)  # type: ignore[arg-type]
+
+
+async def test_the_handle_of_an_operation_leaves_any_other_process_alone(opened: Open) -> None:
+    engine, _ = await opened(workflows=[bank])
+    payment = await engine.start(bank.payment.options(delay=3600), "A-1")
+    other = engine.operations.handle(payment.id)
+    for verb in (other.status, other.pause, other.resume, other.abort, other.result):
+        with pytest.raises(InvalidInput, match="is no operation, its kind is payment; `perdure operation ls`"):
+            await verb()
+    assert (await engine.row(payment.id)).inbox == 0, "nothing was sent"

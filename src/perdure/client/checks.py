@@ -116,7 +116,10 @@ class AuditView:
 
 
 class CheckRunHandle:
-    """One check run: looked at, cancelled, and waited for."""
+    """One check run: looked at, cancelled, and waited for.
+
+    Every method raises ProcessNotFound if there is no process with its id, InvalidInput if that is no check run.
+    """
 
     def __init__(self, client: Client, id: str) -> None:
         self._handle: Handle[Any] = client.process(id, CheckStatus)
@@ -124,17 +127,27 @@ class CheckRunHandle:
         self.id = id
 
     async def status(self) -> CheckStatus:
-        """What has become of it until now. Raises ProcessNotFound."""
-        return _status(await self._client.row(self.id))
+        """What has become of it until now."""
+        return _status(await self._row())
 
     async def cancel(self, why: str = "") -> None:
         """Examine nothing more after the portion under way. Raises CallRefused or CallUnanswered if it has ended."""
+        await self._row()
         await self._handle.call(CheckMachine.cancel, why)
 
     async def result(self, timeout: Duration | None = None) -> CheckStatus:
         """Wait for its end."""
+        await self._row()
         status: CheckStatus = await self._handle.result(timeout)
         return status
+
+    async def _row(self) -> Process:
+        row = await self._client.row(self.id)
+        if row.kind != KIND:
+            raise InvalidInput(
+                f"process {self.id} is no check run, its kind is {row.kind}; `perdure check show` lists what there is"
+            )
+        return row
 
 
 def _told(row: Process) -> CheckStatus:

@@ -53,7 +53,10 @@ class Preview:
 
 
 class OperationHandle:
-    """One operation: paused, resumed, aborted, and waited for."""
+    """One operation: paused, resumed, aborted, and waited for.
+
+    Every method raises ProcessNotFound if there is no process with its id, InvalidInput if that is no operation.
+    """
 
     def __init__(self, client: Client, id: str) -> None:
         self._handle: Handle[Any] = client.process(id, OperationStatus)
@@ -61,26 +64,40 @@ class OperationHandle:
         self.id = id
 
     async def status(self) -> OperationStatus:
-        """What has become of it until now. Raises ProcessNotFound."""
-        row = await self._client.row(self.id)
+        """What has become of it until now."""
+        row = await operation_row(self._client, self.id)
         return outcome_of(row) or OperationStatus(NOT_BEGUN)
 
     async def pause(self, why: str = "") -> None:
         """Do nothing more after the portion under way, until it is resumed. Raises CallRefused if it has ended."""
+        await operation_row(self._client, self.id)
         await self._handle.call(OperationMachine.pause, why)
 
     async def resume(self) -> None:
         """Go on, after a pause or after it has stopped itself at its canary. Raises CallRefused if it has ended."""
+        await operation_row(self._client, self.id)
         await self._handle.call(OperationMachine.resume)
 
     async def abort(self, why: str = "") -> None:
         """Command nothing more, for good; what was commanded stays so. Raises CallRefused if it has ended."""
+        await operation_row(self._client, self.id)
         await self._handle.call(OperationMachine.abort, why)
 
     async def result(self, timeout: Duration | None = None) -> OperationStatus:
         """Wait for its end."""
+        await operation_row(self._client, self.id)
         outcome: OperationStatus = await self._handle.result(timeout)
         return outcome
+
+
+async def operation_row(client: Client, id: str) -> Process:
+    """The stored row of an operation; raises ProcessNotFound, and InvalidInput if the process is another one."""
+    row = await client.row(id)
+    if row.kind != KIND:
+        raise InvalidInput(
+            f"process {id} is no operation, its kind is {row.kind}; `perdure operation ls` lists what there is"
+        )
+    return row
 
 
 class Operations(OperationOrders):
@@ -185,7 +202,7 @@ class Operations(OperationOrders):
 
     async def _undo(self, plan: OperationPlan) -> OperationPlan:
         """The plan of an undo, with the verb of the operation that it takes back."""
-        row = await self._operation(plan.undoes)
+        row = await operation_row(self._client, plan.undoes)
         outcome = outcome_of(row)
         if outcome is None or not outcome.ended:
             raise IllegalMove(f"operation {plan.undoes} has not ended; abort it first (`perdure operation abort`)")
@@ -193,12 +210,6 @@ class Operations(OperationOrders):
         if undone.verb == UNDO:
             raise IllegalMove("an undo cannot be taken back; start an operation with the verb that you want")
         return replace(plan, undoes=id_text(row.id), undoes_verb=undone.verb)
-
-    async def _operation(self, id: str) -> Process:
-        row = await self._client.row(id)
-        if row.kind != KIND:
-            raise InvalidInput(f"process {id} is no operation; `perdure operation ls` lists what there is")
-        return row
 
     def handle(self, id: str) -> OperationHandle:
         """The operation with this id."""
