@@ -125,9 +125,9 @@ def run(tokens: Sequence[str]) -> int:
 
 
 def _page() -> Any:
-    from perdure.cli.output import Page
+    from perdure.cli.output import PageConsole
 
-    return Page()
+    return PageConsole()
 
 
 def _outcome(answer: Any) -> int:

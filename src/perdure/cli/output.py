@@ -15,7 +15,7 @@ from perdure.kernel.failure import escaped
 _UNBOUNDED = 10_000
 
 
-class Page(Console):
+class PageConsole(Console):
     """A console that lets the command end as :func:`perdure.cli.app.run` says when the reader of its output has ended.
 
     Rich itself would end the program with exit code 1.
@@ -31,7 +31,7 @@ def console(*, error: bool = False) -> Console:
     width = columns(sys.stderr if error else sys.stdout) or _UNBOUNDED
     if error:
         return Console(stderr=True, width=width, highlight=False, markup=False)
-    return Page(width=width, highlight=False, markup=False)
+    return PageConsole(width=width, highlight=False, markup=False)
 
 
 class _Harmless:
