@@ -294,9 +294,11 @@ def main(source: str, place: str) -> None:
     gc.freeze()  # no collection writes to what all programs share
     words, folder = serve(place)
     time.tzset()
-    for stream in (sys.stdout, sys.stderr):
-        line_by_line = stream is sys.stderr or os.isatty(1)
-        stream.reconfigure(line_buffering=line_by_line, write_through="PYTHONUNBUFFERED" in os.environ)  # type: ignore[union-attr]
+    for number, former in ((1, sys.stdout), (2, sys.stderr)):  # which know of former files whether these can seek
+        stream = open(number, "w", encoding=former.encoding, errors=former.errors, closefd=False)  # noqa: SIM115
+        line_by_line = number == 2 or os.isatty(1)
+        stream.reconfigure(line_buffering=line_by_line, write_through="PYTHONUNBUFFERED" in os.environ)
+        setattr(sys, "stdout" if number == 1 else "stderr", stream)
 
     def become(_path: str, words: list[str], environment: dict[str, str]) -> NoReturn:
         """What ``os.execve`` does with this Python: go on as another program, without importing all anew."""

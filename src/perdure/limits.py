@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 
-from perdure.errors import InvalidInput
+WRONG_RECORDS: list[str] = []
+"""What the environment sets wrongly. An engine refuses it: an error while this is imported reaches no command line."""
 
 
 def _set(name: str, default: int) -> int:
-    """The number that the environment sets, or the default; raises InvalidInput."""
+    """The number that the environment sets, or the default; what is no number is kept for later."""
     given = os.environ.get(name) or str(default)
     if not (given.isascii() and given.isdigit() and len(given) < 19 and int(given)):
-        raise InvalidInput(f"{name} is {given[:100]!r}. Give a whole number above 0, or unset it.")
+        WRONG_RECORDS.append(f"{name} is {given[:100]!r}. Give a whole number above 0, or unset it.")
+        return default
     return int(given)
 
 

@@ -187,6 +187,15 @@ def test_waiting_for_a_process_that_fails_ends_with_1(sqlite_terminal: Terminal,
     assert "no bread" in said.err
 
 
+def test_a_start_that_waits_prints_a_model_as_it_is_stored(sqlite_terminal: Terminal, programs: list[Program]) -> None:
+    programs.append(sqlite_terminal.program("worker", "tests.cli.slip"))
+    programs[0].pid_hosting()
+    said = sqlite_terminal("start", "tests.cli.slip:slip", "A-1", "--wait")
+    assert (said.code, said.out.splitlines()[1:]) == (0, ['{"order":"A-1","day":"2026-07-01"}'])
+    said = sqlite_terminal("start", "tests.cli.slip:slip", "A-2", "--wait", "--json")
+    assert (said.code, said.json["result"]) == (0, {"order": "A-2", "day": "2026-07-01"})
+
+
 def test_errors_of_the_command_line_are_wrong_usage_and_all_others_are_failures() -> None:
     assert exit_code.of(InvalidInput("")) == exit_code.of(PayloadError("")) == exit_code.USAGE
     assert exit_code.of(UnreadablePayload("")) == exit_code.of(KeyConflict("")) == exit_code.FAILED

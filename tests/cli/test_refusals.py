@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from perdure.cli import text
 from perdure.cli.app import run
 from tests.cli.terminal import Terminal
-from tests.source import SOURCE
+from tests.source import PYTHONPATH, SOURCE
 
 
 @pytest.mark.parametrize("words", [["pss"], ["ps", "--colour"], ["show"], ["ps", "--limit", "many"], ["start"]])
@@ -111,6 +112,38 @@ def test_without_its_libraries_the_program_says_what_to_install(tmp_path: Path) 
     )
     assert done.returncode == 1
     assert done.stderr == "perdure: the command line needs rich: run pip install 'perdure[cli]'\n"
+
+
+def test_a_limit_in_the_environment_that_is_no_number_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "perdure", "ps"],
+        env={"PYTHONPATH": SOURCE, "PERDURE_INBOX_MESSAGES": "abc", "PERDURE_URL": f"sqlite:///{tmp_path}/shop.db"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "perdure: PERDURE_INBOX_MESSAGES is 'abc'. Give a whole number above 0, or unset it.\n"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_what_the_encoding_of_the_output_does_not_have_is_told_by_its_number(
+    sqlite_terminal: Terminal, encoding: str
+) -> None:
+    key = "é€\U0001f600"
+
+    def said(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "perdure", *words], capture_output=True, check=True,
+            env={"PYTHONPATH": PYTHONPATH, "PERDURE_URL": sqlite_terminal.url, "PYTHONIOENCODING": encoding},
+        )  # fmt: skip
+        assert done.stderr == b""
+        return done.stdout.decode(encoding)
+
+    assert "\\u20ac\\U0001f600 " in said("start", "tests.cli.till:approval", "A-1", "--key", key)
+    assert json.loads(said("start", "tests.cli.till:approval", "A-1", "--key", key, "--json"))["key"] == key
+    assert "\\u20ac\\U0001f600 " in said("ps")
+    [row] = json.loads(said("ps", "--json"))
+    assert row["key"] == key
 
 
 def test_importing_perdure_imports_neither_the_command_line_nor_a_database() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import limits
+from perdure import Engine, limits
 from perdure.errors import InvalidInput
 from tests.cli import till
 from tests.cli.terminal import Program, Terminal
@@ -74,8 +74,11 @@ def test_a_module_of_codecs_that_is_none_is_refused_with_what_to_do(
 @pytest.mark.parametrize("odd", ["abc", "-1", "0", "1e9", "٣", "9" * 30])
 def test_a_limit_in_the_environment_that_is_no_number_is_refused(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_PAYLOAD_BYTES", odd)
-    with pytest.raises(InvalidInput, match=re.escape(f"PERDURE_PAYLOAD_BYTES is {odd!r}. Give a whole number")):
-        runpy.run_path(limits.__file__)
+    wrong = runpy.run_path(limits.__file__)["WRONG_RECORDS"]
+    assert wrong == [f"PERDURE_PAYLOAD_BYTES is {odd!r}. Give a whole number above 0, or unset it."]
+    monkeypatch.setattr(limits, "WRONG_RECORDS", wrong)
+    with pytest.raises(InvalidInput, match=re.escape(wrong[0])):
+        Engine("sqlite:///:memory:")
 
 
 def test_the_limit_of_a_payload_can_be_raised_only_with_an_offload(sqlite_url: str, seal: Path) -> None:

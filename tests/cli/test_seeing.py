@@ -186,6 +186,9 @@ def test_history_tells_every_event_in_words(terminal: Terminal, working: Working
     assert [event["type"] for event in events] == ["message_received", "completed"]
     assert events[0]["sender"] == {"who": "Ann", "why": "it is right", "origin": "client"}
     assert [event["number"] for event in terminal("history", "A-4", "--after", "1", "--json").json] == [2]
+    assert terminal("history", "A-4", "--limit", "0").code == 0 and terminal("history", "A-4", "--limit", "1").has(
+        "there may be more: --after 1"
+    )
 
 
 def test_history_of_an_earlier_run_stays_readable(terminal: Terminal, working: Working) -> None:

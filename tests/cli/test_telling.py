@@ -120,6 +120,20 @@ def test_a_bad_line_stops_and_is_named(sqlite_terminal: Terminal, tmp_path: Path
     assert "send the file again" in said.err
 
 
+def test_a_line_that_is_not_utf_8_stops_and_is_named(
+    sqlite_terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "sales.jsonl"
+    lines.write_bytes(b'{"input": ["A"]}\n{"input": ["B\xe9"]}\n')
+    told = "perdure: line 2: it is not UTF-8: character 14 is the byte 0xe9. The 0 before this batch were started; "
+    said = sqlite_terminal("start", SALE, "--from", str(lines))
+    assert said.code == 1 and said.err.startswith(told)
+    with lines.open(encoding="latin-1") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        said = sqlite_terminal("start", SALE, "--from", "-")
+    assert said.code == 1 and said.err.startswith(told)
+
+
 def test_a_signal_records_who_sent_it_and_why(terminal: Terminal) -> None:
     terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
     said = terminal("signal", "A-1", "yes", "gladly", "--key", "once", "--who", "Ann", "--why", "it is right")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 
 def main() -> None:
     """Run the program; ends the interpreter with the command's exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what its encoding does not have is told by its number
+            stream.reconfigure(errors="backslashreplace")
     try:
         import rich  # noqa: F401 (most commands need it, and are imported later)
 

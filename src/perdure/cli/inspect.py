@@ -175,7 +175,7 @@ async def history(
             return
         limit_bytes = 2**22 if full else text.VALUE_BYTES
         output.show(table.of_events(events, letters, await present(engine), limit_bytes, utc=utc, full=full))
-        if len(events) == limit:
+        if events and len(events) == limit:
             output.show("", f"there may be more: --after {events[-1].number}")
         if run is not None and run < row.run - 1 and not events and not after:
             output.show("", f"run {run} has no events any more: former runs are removed when their retention is over")

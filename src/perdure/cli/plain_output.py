@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 import shutil
 import sys
 import textwrap
@@ -35,8 +37,19 @@ def say(text: str) -> None:
 
 
 def safe_json(raw: bytes) -> str:
-    """JSON with every character that could steer a terminal written as its number, which means the same."""
-    return unsafe().sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode())
+    """JSON with every character that could steer a terminal written as its number, which means the same.
+
+    Where the output is not UTF-8, all that is not ASCII is written so.
+    """
+    text = unsafe().sub(_number, raw.decode())
+    if codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8":
+        return text
+    return re.sub(r"[^\x00-\x7f]", _number, text)
+
+
+def _number(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[first : first + 4]}" for first in range(0, len(units), 4))
 
 
 def complain(text: str) -> None:

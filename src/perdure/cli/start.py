@@ -6,13 +6,13 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TextIO, get_type_hints
 
 import msgspec
 from cyclopts import Parameter
-from msgspec import to_builtins
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from perdure.authoring.registry import Registry
@@ -111,6 +111,7 @@ def _calls(
         if not raw.strip():
             continue
         try:
+            _check_utf8(raw)
             line = msgspec.json.decode(raw, type=InputLine)
             args, named = whole_input(workflow, bytes(line.input).decode())
             if line.key is not None:
@@ -180,7 +181,7 @@ async def start(
     async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
             _only_lines(args, key, input, signal, attribute, delay, deadline, priority, reply_to, context, wait or None)
-            with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
+            with nullcontext(_standard_input()) if str(lines) == "-" else _opened(lines) as source:
                 await submit(engine, flow, source, json=json)
             return
         by_place, by_name = typed_input(flow, args, input)
@@ -195,7 +196,7 @@ async def start(
             context=None if context is None else plain(context),
         )
         handle = await engine.start(options, *by_place, **by_name)
-        await _answer(handle, wait=wait, json=json)
+        await _answer(handle, engine.process(handle.id), wait=wait, json=json)
 
 
 def _first_signal(text: str) -> tuple[str, Any]:
@@ -203,7 +204,8 @@ def _first_signal(text: str) -> tuple[str, Any]:
     return name, plain(value) if equals else None
 
 
-async def _answer(handle: Handle[Any], *, wait: bool, json: bool) -> None:
+async def _answer(handle: Handle[Any], plain: Handle[Any], *, wait: bool, json: bool) -> None:
+    """Say what was started, and the result: the tree that is stored, and not an object of the workflow's own type."""
     told = {"id": handle.id, "kind": handle.kind, "key": handle.key, "created": handle.created}
     if handle.sent is not None:
         told["signal"] = handle.sent.value
@@ -211,9 +213,9 @@ async def _answer(handle: Handle[Any], *, wait: bool, json: bool) -> None:
         there = "started" if handle.created else "already exists:"
         sent = "" if handle.created or handle.sent is None else f"; {SENT[handle.sent]}"
         say(f"{there} {handle.kind} {handle.key or ''}".rstrip() + f" {handle.id}{sent}")
-    result = await handle.result() if wait else None
+    result = await plain.result() if wait else None
     if json:
-        output.show_json(told | ({"result": to_builtins(result)} if wait else {}))
+        output.show_json(told | ({"result": result} if wait else {}))
     elif wait:
         print(text.value(result, 2**22))
 
@@ -241,8 +243,26 @@ def _only_lines(args: Sequence[str], *options: object) -> None:
         raise InvalidInput("with --from, the lines give keys and arguments; leave out arguments and other options")
 
 
+NOT_UTF8 = "surrogateescape"
+"""How lines are read: a byte that is not UTF-8 becomes a half of a surrogate pair, and is told with its line."""
+
+
+def _check_utf8(line: str) -> None:
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        place, byte = error.start + 1, ord(line[error.start]) & 0xFF
+        raise InvalidInput(f"it is not UTF-8: character {place} is the byte 0x{byte:02x}.") from None
+
+
+def _standard_input() -> TextIO:
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors=NOT_UTF8)
+    return sys.stdin
+
+
 def _opened(path: Path) -> Any:
     try:
-        return path.open(encoding="utf-8")
+        return path.open(encoding="utf-8", errors=NOT_UTF8)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read ({error.strerror}); give a file of JSON lines") from None

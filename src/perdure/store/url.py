@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.clock import Computer
-from perdure.errors import DefinitionError, InvalidUrl
+from perdure.errors import DefinitionError, InvalidInput, InvalidUrl
 from perdure.kernel.plain import shown
 from perdure.store.base import Store
 
@@ -50,7 +50,12 @@ def without_password(url: str) -> str:
 
 
 def sealed(store: Store, codecs: Sequence[Codec], offload: Offload | None) -> Store:
-    """The store behind these codecs and this offload; the store itself if there are none. Raises DefinitionError."""
+    """The store behind these codecs and this offload; the store itself if there are none.
+
+    Raises DefinitionError, and InvalidInput if the environment sets a limit wrongly.
+    """
+    if limits.WRONG_RECORDS:
+        raise InvalidInput(" ".join(limits.WRONG_RECORDS))
     if offload is None and limits.PAYLOAD_BYTES > limits.INSIDE_PAYLOAD_BYTES:
         raise DefinitionError(
             f"PERDURE_PAYLOAD_BYTES allows {limits.PAYLOAD_BYTES:,} bytes, more than a database should keep in a row "
