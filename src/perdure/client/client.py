@@ -14,7 +14,7 @@ from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, spli
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.answers import Answers
-from perdure.client.existing import existing
+from perdure.client.existing import refuse_another
 from perdure.client.explaining.verbs import Explaining
 from perdure.client.groups import Groups
 from perdure.client.handle import Handle
@@ -108,10 +108,9 @@ class Client(Explaining, Groups):
         if process.deadline is not None or options.delay is not None:
             (process,) = await self._dated([process], validation.delay(options, process.deadline))
         answer = await self._begin(process, flow, () if message is None else (message,), options.reply_to is None)
-        created = answer.verdict is CREATED
-        if not created:
-            answer = await existing(self.parts, process, answer)
-        handle = self._handle(flow, process, answer.id, created)
+        handle = self._handle(flow, process, answer)
+        if not handle.created:
+            await refuse_another(self.parts, process, answer)
         if message is not None:
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
@@ -179,14 +178,10 @@ class Client(Explaining, Groups):
             if flow.deadline is not None:
                 portion = await self._dated(portion)
             answers += await self._begin_all(portion, flow)
-        there = [
-            answer if answer.verdict is CREATED else await existing(self.parts, process, answer)
-            for process, answer in zip(fresh, answers, strict=True)
-        ]
-        return [
-            self._handle(flow, process, answer.id, answer.verdict is CREATED)
-            for process, answer in zip(fresh, there, strict=True)
-        ]
+        for process, answer in zip(fresh, answers, strict=True):
+            if answer.verdict is not CREATED:
+                await refuse_another(self.parts, process, answer)
+        return [self._handle(flow, process, answer) for process, answer in zip(fresh, answers, strict=True)]
 
     def _fresh(
         self,
@@ -285,10 +280,15 @@ class Client(Explaining, Groups):
         return await asyncio.gather(*begun)
 
     def _handle(
-        self, workflow: Workflow[Any, Any] | NamedWorkflow, process: Process, id: bytes, created: bool
+        self, workflow: Workflow[Any, Any] | NamedWorkflow, process: Process, answer: StartAnswer
     ) -> Handle[Any]:
         return Handle(
-            self.parts, id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
+            self.parts,
+            answer.id,
+            process.kind,
+            process.key,
+            created=answer.verdict is CREATED,
+            result_type=workflow.shape.result_type,
         )
 
     async def webhook(self, url: str) -> str:

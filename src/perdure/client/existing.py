@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from perdure.errors import KeyConflict, ProcessNotFound, StoreUnavailable
 from perdure.kernel.commit import StartAnswer, StartVerdict
 from perdure.kernel.names import id_text
@@ -17,19 +15,17 @@ if TYPE_CHECKING:
     from perdure.client.parts import ClientParts
 
 
-async def existing(parts: ClientParts, process: Process, answer: StartAnswer) -> StartAnswer:
-    """The answer to a start that stored nothing; raises KeyConflict or StoreUnavailable unless it is a repeat.
+async def refuse_another(parts: ClientParts, process: Process, answer: StartAnswer) -> None:
+    """Raise KeyConflict or StoreUnavailable for a start that stored nothing, unless it is a repeat.
 
     The store has compared bytes: where these differ, the arguments may still be equal but for the order of keys.
     """
-    if answer.verdict is StartVerdict.CONFLICT and await _is_same(parts, process, answer.id):
-        return replace(answer, verdict=StartVerdict.EXISTS)
-    check_existing(process, answer)
-    return answer
+    if answer.verdict is not StartVerdict.CONFLICT or not await _is_same(parts, process, answer.id):
+        refuse_other_bytes(process, answer)
 
 
-def check_existing(process: Process, answer: StartAnswer) -> None:
-    """Raise KeyConflict or StoreUnavailable for a start that was refused; a repeat with the same input is none."""
+def refuse_other_bytes(process: Process, answer: StartAnswer) -> None:
+    """The same, as the store has compared them; nothing is read."""
     if answer.verdict is StartVerdict.CONFLICT:
         raise KeyConflict(
             f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "

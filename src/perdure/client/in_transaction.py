@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from perdure.authoring.start import Startable
 from perdure.client import reply, validation
 from perdure.client.client import Client, P, R
-from perdure.client.existing import check_existing
+from perdure.client.existing import refuse_other_bytes
 from perdure.client.handle import Handle
 from perdure.client.validation import ProcessId
 from perdure.errors import InvalidInput
 from perdure.futures import at_once
-from perdure.kernel.commit import CREATED, Start
+from perdure.kernel.commit import Start
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.notice import addressed
 
@@ -68,8 +68,8 @@ class InTransaction:
             process = addressed(process, _receiver(options.reply_to))
         message = self._client._first_message(process, options)
         begun = await self._door.start(Start(process))
-        check_existing(process, begun)  # by the bytes of the input: the row may be that of this very transaction
-        handle = self._client._handle(flow, process, begun.id, begun.verdict is CREATED)
+        refuse_other_bytes(process, begun)  # by the bytes of the input: the row may be that of this very transaction
+        handle = self._client._handle(flow, process, begun)
         handle.known = False
         if message is not None:
             answer = await self._door.send(replace(message, process=handle.id_bytes))
