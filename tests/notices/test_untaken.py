@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from datetime import timedelta
+from errno import EMFILE
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,26 @@ async def test_second_attempts_that_get_no_answer_leave_room_for_what_is_new(
         answers.set()
         await later
         assert min(len(told(server, f"bad {number}")) for number in range(3)) > 2
+
+
+async def test_a_worker_that_is_short_of_descriptors_has_not_posted_anything(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, refused = webhook.request, [OSError(EMFILE, "Too many open files")]
+
+    def request(url: str, body: bytes, key: str) -> int:
+        if refused:
+            raise refused.pop()
+        return whole(url, body, key)
+
+    monkeypatch.setattr(webhook, "request", request)
+    monkeypatch.setattr(limits, "SHORTAGE_AGAIN_SECONDS", 0.01)
+    async with testing.engine() as engine:
+        await engine.start(patient.options(key="A-17", reply_to=server.url))
+        await until(lambda: told(server, "A-17"))
+        assert engine.metrics()["attempts_put_off"] == 1
+        history = await engine.process(await engine.webhook(server.url)).history()
+        assert EventType.TIMER_FIRED not in [event.type for event in history], "it was not to be posted again later"
 
 
 async def test_a_call_of_a_person_is_answered_and_one_that_is_no_notice_is_refused(server: Server) -> None:

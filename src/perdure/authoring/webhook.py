@@ -21,6 +21,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.clock import SECOND, microseconds
 from perdure.errors import InvalidInput, PayloadError, PerdureError, Permanent, StepError
+from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.names import LIBRARY
 from perdure.kernel.notice import SIGNAL, Notice
 from perdure.kernel.retry import Retry
@@ -122,7 +123,7 @@ class _Deliveries:
     async def run(self) -> None:
         """Deliver until the run has made its requests; then it continues as new."""
         if any(self._counts.values()):
-            set_state(dict(self._counts))  # the run before has taken it along
+            set_state(dict(self._counts))  # a new run begins without the state of the one before
         reader = asyncio.create_task(self._read())
         await asyncio.wait([reader, self._over], return_when=asyncio.FIRST_COMPLETED)
         if reader.done():
@@ -253,12 +254,12 @@ def post(url: str, notice: Notice, again: bool = False) -> int | str:
     """Post a notice as JSON and return the status of the answer, 2xx; raises Undelivered, OSError, Permanent.
 
     With ``again`` it may be posted again later: then it returns in words why it was not taken, for the history, and
-    raises Permanent alone. A redirect is not followed: it could lead anywhere.
+    raises Permanent alone, or what the worker is short of. A redirect is not followed: it could lead anywhere.
     """
     try:
         status = request(url, json.encode(notice), notice.id)
     except (Undelivered, OSError) as error:
-        if again:
+        if again and exhausted_in_step(error) is None:  # else the worker makes this attempt once more
             return f"{urlsplit(url).hostname} could not be told: {type(error).__name__}: {error}"
         raise
     if 200 <= status < 300:

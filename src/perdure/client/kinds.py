@@ -93,7 +93,7 @@ class LimitedKinds:
                 return row.origin != DECLARED or not is_limited(row)
             return row.version > 0 and (row.origin != DECLARED or declared.row(row) == row)
 
-        sender = Sender("", "its workflow declares them" if declared else "its workflow declares none", DECLARED)
+        sender = Sender("", f"its workflow declares {'none' if declared is None else 'them'}", DECLARED)
         await self._changed(workflow.name, declared, sender, unless=stands)
         if declared is not None:
             self._declared[workflow.name] = declared
