@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure import limits, machine
+from perdure import Handle, limits, machine
 from perdure.errors import CallRefused, DefinitionError, WorkflowMisuse
 from perdure.kernel.process import Status
 from perdure.kernel.transition import released
@@ -65,6 +65,15 @@ def meter(*, form: int, factor: int) -> Any:
     return New
 
 
+async def left_at_three(opened: Open, kind: Any) -> Handle[Any]:
+    """A meter of that class, which stands at three, and whose worker is gone."""
+    engine, _ = await opened(work=True, workflows=[kind.installed])
+    handle = await engine.start(kind.installed)
+    assert await handle.call(kind.add, 3) == 3
+    await engine.close(0)
+    return handle
+
+
 async def test_what_has_ended_is_not_computed_anew_by_new_code(opened: Open) -> None:
     before, after = meter(form=1, factor=1), meter(form=1, factor=100)
     engine, _ = await opened(work=True, workflows=[before.installed])
@@ -77,10 +86,7 @@ async def test_what_has_ended_is_not_computed_anew_by_new_code(opened: Open) -> 
 
 async def test_fields_of_an_older_form_are_upgraded(opened: Open) -> None:
     before, after = meter(form=1, factor=1), meter(form=2, factor=1)
-    engine, _ = await opened(work=True, workflows=[before.installed])
-    handle = await engine.start(before.installed)
-    assert await handle.call(before.add, 3) == 3
-    await engine.close(0)
+    handle = await left_at_three(opened, before)
     again, _ = await opened(work=True, workflows=[after.installed])
     assert await again.process(handle.id).call(after.add, 1) == 3001
     row = await until_row(again, handle.id, lambda row: b'"place":"cellar"' in row.state)
@@ -89,10 +95,7 @@ async def test_fields_of_an_older_form_are_upgraded(opened: Open) -> None:
 
 async def test_a_call_that_is_refused_right_after_an_upgrade_loses_no_fields(opened: Open) -> None:
     before, after = meter(form=1, factor=1), meter(form=2, factor=1)
-    engine, _ = await opened(work=True, workflows=[before.installed])
-    handle = await engine.start(before.installed)
-    assert await handle.call(before.add, 3) == 3
-    await engine.close(0)
+    handle = await left_at_three(opened, before)
     again, _ = await opened(work=True, workflows=[after.installed])
     with pytest.raises(CallRefused, match="not today"):
         await again.process(handle.id).call(after.refuse)
@@ -101,10 +104,7 @@ async def test_a_call_that_is_refused_right_after_an_upgrade_loses_no_fields(ope
 
 async def test_a_signal_that_does_not_fit_right_after_an_upgrade_loses_no_fields(opened: Open) -> None:
     before, after = meter(form=1, factor=1), meter(form=2, factor=1)
-    engine, _ = await opened(work=True, workflows=[before.installed])
-    handle = await engine.start(before.installed)
-    assert await handle.call(before.add, 3) == 3
-    await engine.close(0)
+    handle = await left_at_three(opened, before)
     upgrading, _ = await opened(work=True, workflows=[after.installed])
     await upgrading.process(handle.id).signal("reset", ["much"])
     row = await until_row(upgrading, handle.id, lambda row: b'"form":2' in row.state)
@@ -132,10 +132,7 @@ async def test_a_machine_that_folds_its_history_right_after_an_upgrade_loses_no_
 async def test_fields_that_new_code_cannot_read_break_the_machine_and_lose_nothing(opened: Open) -> None:
     before, after = meter(form=1, factor=1), meter(form=2, factor=1)
     after.upgraded = classmethod(lambda cls, fields, form: {"watt": "much"})
-    engine, _ = await opened(work=True, workflows=[before.installed])
-    handle = await engine.start(before.installed)
-    assert await handle.call(before.add, 3) == 3
-    await engine.close(0)
+    handle = await left_at_three(opened, before)
     wrong, _ = await opened(work=True, workflows=[after.installed])
     await wrong.process(handle.id).signal("nothing that it hears")
     row = await until_row(wrong, handle.id, lambda row: row.status is Status.BROKEN)
@@ -152,10 +149,7 @@ async def test_fields_of_a_newer_form_are_left_to_a_worker_with_newer_code(
     monkeypatch.setattr(limits, "HANDOVER_FIRST_SECONDS", 0.01)
     monkeypatch.setattr(limits, "HANDOVER_LONGEST_SECONDS", 0.02)
     before, after = meter(form=1, factor=1), meter(form=2, factor=1)
-    new, _ = await opened(work=True, workflows=[after.installed])
-    handle = await new.start(after.installed)
-    assert await handle.call(after.add, 3) == 3
-    await new.close(0)
+    handle = await left_at_three(opened, after)
     brief = WorkerOptions(lease_seconds=0.4, beat_seconds=0.1)  # with a message unheard, it is left until that lapses
     old, _ = await opened(work=True, workflows=[before.installed], options=brief)
     waiting = asyncio.create_task(old.process(handle.id).call("add", [4]))
@@ -171,10 +165,7 @@ async def test_fields_of_a_newer_form_that_no_worker_takes_are_shown_to_a_person
 ) -> None:
     monkeypatch.setattr(limits, "HANDOVER_ALONE_SECONDS", 0.0)
     before, after = meter(form=1, factor=1), meter(form=2, factor=1)
-    new, _ = await opened(work=True, workflows=[after.installed])
-    handle = await new.start(after.installed)
-    assert await handle.call(after.add, 3) == 3
-    await new.close(0)
+    handle = await left_at_three(opened, after)
     old, _ = await opened(work=True, workflows=[before.installed])
     await old.process(handle.id).signal("anything")
     row = await until_row(old, handle.id, lambda row: row.status is Status.BROKEN)
@@ -266,10 +257,7 @@ async def test_a_time_for_which_new_code_has_no_method_breaks_the_machine_and_is
 
 async def test_a_machine_whose_state_is_damaged_is_parked_and_can_be_ended(opened: Open, store_url: str) -> None:
     before = meter(form=1, factor=1)
-    engine, store = await opened(work=True, workflows=[before.installed])
-    handle = await engine.start(before.installed)
-    assert await handle.call(before.add, 3) == 3
-    await engine.close(0)
+    handle = await left_at_three(opened, before)
     client, store = await opened()
     row = await client.row(handle.id)
     await store.commit([released(replace(row, state=b'{"@machine":{"run":"one"},"kilo":3}'), due_at=0)])

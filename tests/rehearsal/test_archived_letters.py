@@ -19,6 +19,15 @@ async def until_heard(engine: Engine, id: str, many: int) -> Any:
     return await until_row(engine, id, lambda row: row.seen == row.inbox == many and row.owner is None)
 
 
+async def moved(source: Engine, opened: Open) -> Engine:
+    """A worker on another database, which has taken over all that this one had."""
+    lines = await lines_of(source)
+    await source.close(0)
+    target, _ = await opened(work=True, workflows=[code.collecting])
+    assert (await target.archive.load(lines)).complete
+    return target
+
+
 @pytest.mark.parametrize("many", [1, 1100])
 async def test_letters_that_were_heard_and_not_received_are_taken_over_in_their_order(
     opened: Open, elsewhere: Open, many: int
@@ -30,10 +39,7 @@ async def test_letters_that_were_heard_and_not_received_are_taken_over_in_their_
     await until_heard(source, handle.id, many)
     await handle.hold(why="it moves")
     sent = [json.decode(one.payload) for one in await source.store.messages([(handle.id_bytes, 0)])]
-    lines = await lines_of(source)
-    await source.close(0)
-    target, _ = await opened(work=True, workflows=[code.collecting])
-    assert (await target.archive.load(lines)).complete
+    target = await moved(source, opened)
     there = target.process(handle.id)
     await sound(target, handle.id)
     await there.resume()
@@ -52,11 +58,8 @@ async def test_a_failed_process_that_is_retried_elsewhere_receives_what_it_had_o
     code.broken.add("count")
     await handle.signal("go")
     await until_row(source, handle.id, lambda row: row.status is Status.FAILED)
-    lines = await lines_of(source)
-    await source.close(0)
     code.broken.clear()
-    target, _ = await opened(work=True, workflows=[code.collecting])
-    assert (await target.archive.load(lines)).complete
+    target = await moved(source, opened)
     failed = await sound(target, handle.id)
     assert (failed.status, failed.seen, failed.inbox) == (Status.FAILED, 1, 3)
     await target.process(handle.id).retry()
@@ -72,10 +75,7 @@ async def test_what_was_heard_before_a_run_began_anew_is_received_elsewhere(open
     await until_heard(source, handle.id, 2)
     await handle.signal("go")
     await until_row(source, handle.id, lambda row: row.run == 2 and row.awaiting == "signal go" and row.owner is None)
-    lines = await lines_of(source)
-    await source.close(0)
-    target, _ = await opened(work=True, workflows=[code.collecting])
-    assert (await target.archive.load(lines)).complete
+    target = await moved(source, opened)
     there = target.process(handle.id)
     await sound(target, handle.id)
     await there.signal("go")

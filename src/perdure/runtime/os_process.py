@@ -44,7 +44,6 @@ def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstrac
         loop = runner.get_loop()
         loop.set_default_executor(DaemonThreads(limits.LOOP_THREADS, "perdure loop"))
         task = loop.create_task(main)
-        interrupted = False
         while not task.done():
             try:
                 loop.run_until_complete(task)
@@ -52,10 +51,9 @@ def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstrac
                 if task.done() and not task.cancelled() and task.exception() is error:
                     raise
                 log.error("code in a task raised %s, which does not end this worker", type(error).__name__)
-                interrupted = True
-        if interrupted:
-            with suppress(RuntimeError):  # uvloop stops once more for it, which must not meet the end of the threads
-                loop.run_until_complete(asyncio.sleep(0.001))
+                if task.done():  # uvloop has yet to obey its order to stop, which would cut short what ends the loop
+                    with suppress(RuntimeError, KeyboardInterrupt, SystemExit):
+                        loop.run_until_complete(asyncio.sleep(0.01))
         return task.result()
 
 
