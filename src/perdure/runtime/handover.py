@@ -135,7 +135,7 @@ def took_what_is_unknown(instance: Instance, history: Sequence[Event]) -> bool:
     The code may also have reached its misfit before it would have asked: then a person sees that a little later.
     """
     machine = instance.loop.machine
-    if machine is not None and machine.outrun is not None:
+    if machine is not None and machine.misfit is not None:
         return True
     patches = instance.loop.patches
     asked = {} if patches is None else patches.ways

@@ -46,7 +46,7 @@ class Life:
     were replaced or cancelled, to be noted in the history. ``state`` is the one of a flow in which steps are asked for,
     ``once`` says that these run at most once, ``revival_delay`` when they go on after the loss of their worker, and
     ``keep_arguments`` that their arguments are kept. ``context`` is that of the method which has set the timer.
-    ``outrun`` says that newer code has stored the fields, in a form that this class cannot read.
+    ``misfit`` says that newer code has stored the fields, in a form that this class cannot read.
     """
 
     def __init__(self, kind: MachineWorkflow, process: Process) -> None:
@@ -81,7 +81,7 @@ class Life:
         self.removal = False
         self.closed = False
         self.gone = False
-        self.outrun: HistoryMisfit | None = None
+        self.misfit: HistoryMisfit | None = None
         self.changes: list[TimerChange] = []
 
     def replayed(self, runs: int, turns: int) -> None:
@@ -89,8 +89,8 @@ class Life:
 
         Raises HistoryMisfit if newer code has stored the fields: this class would lose some of them.
         """
-        if self.outrun is not None:
-            raise self.outrun
+        if self.misfit is not None:
+            raise self.misfit
         self._turns = turns - runs
 
     @property
@@ -300,8 +300,8 @@ class Life:
         """Go on where the row says that the machine stood; the answer is what is to be done first."""
         loop.state, self._state = self._state, None
         if checkpoint.form > self._kind.form:
-            self.outrun = HistoryMisfit(f"fields of form {checkpoint.form}", f"reads form {self._kind.form} at most")
-            raise Broken(Failure.of(self.outrun))
+            self.misfit = HistoryMisfit(f"fields of form {checkpoint.form}", f"reads form {self._kind.form} at most")
+            raise Broken(Failure.of(self.misfit))
         try:
             self._entity = self._kind.entity(self._fields, checkpoint.form)
             if checkpoint.form != self._kind.form:  # from here on the fields are written as of the new form
