@@ -127,7 +127,10 @@ def fits(key: str, row: Process, id: str, event: Event) -> bool:
 
 
 def undone_in_reverse(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """What was asked for after another step had ended is undone before it; all owed is undone, then nothing is done."""
+    """What was asked for after another step had ended is undone before it; all owed is undone, then nothing is done.
+
+    A queued step that nobody awaits is a process of its own: it is told to end when the undoing is over.
+    """
     if is_task(evidence.row.kind):
         return
     own = list(nodes(program_of(evidence.row).body, children=False))
@@ -146,7 +149,8 @@ def undone_in_reverse(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
             undone[step] = place
         elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED) and event.name in STEPS:
             done[f"{event.name}:{event.place}"] = place
-            if undone and not any(isinstance(node, Guard) for node in own) and (event.name, event.place) not in given:
+            free = event.message is not None or any(isinstance(node, Guard) for node in own)
+            if undone and not free and (event.name, event.place) not in given:
                 yield f"{event.name}:{event.place} was accepted after the undoing had begun"
     for step, place in undone.items():
         for other, since in asked.items():
@@ -348,8 +352,14 @@ def done_for_somebody(everything: Mapping[bytes, Evidence], ledger: Ledger) -> I
     for effect in ledger.effects:
         if effect.process not in ids:
             yield Finding("done_for_somebody", b"", f"{effect.label} was done for {effect.process}, which is not there")
+        elif effect.kind == "astray" and not _answered_by_hand(everything[ids[effect.process]]):
+            yield Finding("what_is_given_was_answered", ids[effect.process], effect.label)
         elif effect.kind == "overslept":
             yield Finding("nothing_oversleeps", ids[effect.process], f"nobody has stopped {effect.label}")
+
+
+def _answered_by_hand(evidence: Evidence) -> bool:
+    return any(by_hand(events) for events in evidence.runs.values())
 
 
 def exactly_done(evidence: Evidence, ledger: Ledger) -> Iterator[str]:

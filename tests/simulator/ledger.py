@@ -13,8 +13,8 @@ class Effect(Struct, frozen=True):
     """One attempt's deed, ``at`` virtual microseconds.
 
     ``kind`` is ``began``, ``failed``, ``done``, ``undoing``, ``undone``, ``late`` if it was told to stop and went on,
-    ``surplus`` if its policy allows no such attempt, or ``overslept`` if nobody has stopped it in time. An undo begins
-    ``beside`` its step if that is under way there yet.
+    ``surplus`` if its policy allows no such attempt, ``overslept`` if nobody has stopped it in time, or ``astray`` if
+    it was given what no step has answered. An undo begins ``beside`` its step if that is under way there yet.
     """
 
     kind: str

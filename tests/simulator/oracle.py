@@ -18,6 +18,7 @@ from perdure.kernel.soundness import Finding
 from tests.simulator.play import letter
 from tests.simulator.program import (
     Attempted,
+    Chain,
     Do,
     Fall,
     Fork,
@@ -32,6 +33,7 @@ from tests.simulator.program import (
     Scope,
     Way,
     Within,
+    inside,
     nodes,
 )  # fmt: skip
 
@@ -80,6 +82,8 @@ def endings(node: Node, facts: Facts) -> Endings:
         case Line(parts) | Fork(parts):
             every = [endings(part, facts) for part in parts]
             return Endings(all(end.value for end in every), any(end.error for end in every))
+        case Chain():
+            return endings(Line(inside(node)), facts)
         case Within(part, late=late):
             end = endings(part, facts)
             return Endings(late or end.value or not facts.calm, end.error)
@@ -143,10 +147,12 @@ def misfits(program: Program, value: Any, facts: Facts) -> Iterator[str]:
 
 
 def _misfits(node: Node, value: Any, facts: Facts) -> Iterator[str]:
-    if facts.by_hand and isinstance(node, Do | Kin) and value in (None, BY_HAND):
+    if facts.by_hand and isinstance(node, Do | Chain | Kin) and value in (None, BY_HAND):
         return
     match node, value:
         case Do(label=label), str() if value == label:
+            return
+        case Chain(steps), str() if value == steps[-1].label:
             return
         case (Rest(), "rested") | (Say(), "said") | (Kin(awaited=False), "left"):
             return

@@ -30,6 +30,7 @@ from perdure.errors import PerdureError, ProcessCancelled
 from tests.simulator.ledger import Desk
 from tests.simulator.program import (
     Attempted,
+    Chain,
     Do,
     Fall,
     Fork,
@@ -70,9 +71,12 @@ CAUGHT = (StepError, ProcessFailed, ProcessCancelled, Fallen, ExceptionGroup)
 
 
 @step
-async def give_back(do: Do, result: str | None) -> None:
+async def give_back(do: Do, after: str | None, result: str | None) -> None:
     """Take back what a step has done, if it has."""
     here = attempt()
+    _told(do, after)
+    if result not in (None, do.label):
+        Desk.ledger.note("astray", here.process, here.idempotency_key, f"{do.label} with {result!r}", here.number)
     Desk.ledger.note("undoing", here.process, here.idempotency_key, do.label, here.number)
     spoiled = Desk.ledger.mended.isdisjoint((here.process,)) and (here.number <= do.undo_fails or do.undo_fatal)
     if spoiled:
@@ -81,8 +85,15 @@ async def give_back(do: Do, result: str | None) -> None:
     Desk.ledger.note("undone", here.process, here.idempotency_key, do.label, here.number)
 
 
-async def _deed(do: Do) -> str | None:
+def _told(do: Do, after: str | None) -> None:
+    here = attempt()
+    if after != (do.after or None):
+        Desk.ledger.note("astray", here.process, here.idempotency_key, f"{do.label} after {after!r}", here.number)
+
+
+async def _deed(do: Do, after: str | None) -> str | None:
     _open()
+    _told(do, after)
     with Desk.ledger.running(attempt().process, do.label):
         return await _done(do)
 
@@ -134,24 +145,25 @@ def _ended(do: Do, *, mended: bool) -> str:
 
 
 @step
-async def act(do: Do) -> str | None:
+async def act(do: Do, after: str | None = None) -> str | None:
     """Do what the program says."""
-    return await _deed(do)
+    return await _deed(do, after)
 
 
 @step(name="act")
-def act_in_thread(do: Do) -> str | None:
+def act_in_thread(do: Do, after: str | None = None) -> str | None:
     """The same, where it does not have to wait."""
     _open()
+    _told(do, after)
     with Desk.ledger.running(attempt().process, do.label):
         _begun(do)
         return _ended(do, mended=attempt().process in Desk.ledger.mended)
 
 
 @step(undo=give_back)
-async def book(do: Do) -> str | None:
+async def book(do: Do, after: str | None = None) -> str | None:
     """Do what can be taken back."""
-    return await _deed(do)
+    return await _deed(do, after)
 
 
 def attempts(do: Do) -> int:
@@ -190,6 +202,8 @@ class Stage:
                 return [await self.perform(part) for part in parts]
             case Fork(parts, group):
                 return await (_group if group else _gather)([self.perform(part) for part in parts])
+            case Chain(steps, beside):
+                return await self._chain(steps, beside)
             case Hear(name, count, timeout):
                 return await _hear(name, count, timeout)
             case Say(name):
@@ -226,6 +240,14 @@ class Stage:
                     return ["new", await self.perform(new)]
                 return ["old", await self.perform(old)]
         raise PerdureError(f"no program has a {node!r}")
+
+    async def _chain(self, steps: list[Do], beside: Do | None) -> Any:
+        promise = _set(steps[0])(steps[0])
+        for do in steps[1:]:
+            promise = _set(do)(do, promise)
+        if beside is not None:
+            await self.perform(beside)
+        return await promise
 
     async def _within(self, part: Node, seconds: float) -> Any:
         try:

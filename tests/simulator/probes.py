@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from msgspec import json
+
 from perdure.kernel import undo
 from perdure.kernel.child import begun, is_task
 from perdure.kernel.event import RESULTS, Event, EventType
@@ -18,7 +20,8 @@ from perdure.kernel.process import Status
 from perdure.kernel.run import CONTINUED, opening_of
 from perdure.kernel.soundness import LAST
 from perdure.testing.simulator import Cluster
-from tests.simulator.evidence import Evidence
+from tests.simulator.evidence import Evidence, program_of
+from tests.simulator.program import Do, nodes
 
 LONG = 15
 """Events from which on a replay counts as a long one."""
@@ -168,10 +171,21 @@ def _several_timers(evidence: Evidence, events: Events) -> bool:
     return any(one.turn == other.turn for one, other in pairwise(fired))
 
 
+def _promised_after_revival(evidence: Evidence, events: Events) -> bool:
+    """A step that was given another one's promised result ended after a revival."""
+    if is_task(evidence.row.kind):
+        return False
+    own = nodes(program_of(evidence.row).body, children=False)
+    given = {json.encode(node.label) for node in own if isinstance(node, Do) and node.after}
+    revived = [number for number, event in enumerate(events) if event.type is ET.REVIVED]
+    return bool(revived) and any(event.payload in given for event in events[revived[0] :] if event.type in RESULTS)
+
+
 TOLD: Mapping[str, Told] = {
     "timers fired after a takeover": _then(ET.REVIVED, ET.TIMER_FIRED),
     "a message was received after a revival": _then(ET.REVIVED, ET.MESSAGE_RECEIVED),
     "a step ended after a revival": _then(ET.REVIVED, ET.STEP_COMPLETED),
+    "a step was given a promised result after a revival": _promised_after_revival,
     "a long history was replayed": _long_replay,
     "a process was revived twice in a run": _deep_revival,
     "failed attempts were kept over a revival": _kept_attempts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.simulator.chance import Chance, one_in, one_of
 
@@ -15,7 +16,8 @@ class Do(Struct, frozen=True, tag="do"):
     A fatal one fails by what no attempt can cure, or, if it ``spends`` them, because it has none left.
     ``hangs`` lets its first attempt run over its timeout. An ``undo`` may fail so often too, at last or for good.
     So many attempts as it is ``deadly`` kill their worker, if it is one that can be killed here. Who is ``stubborn``
-    goes on when it is told to stop, and answers all the same.
+    goes on when it is told to stop, and answers all the same. ``after`` is the label of the step whose promised result
+    it is given.
     """
 
     label: str
@@ -30,6 +32,7 @@ class Do(Struct, frozen=True, tag="do"):
     deadly: int = 0
     stubborn: bool = False
     spends: bool = False
+    after: str = ""
 
 
 class Rest(Struct, frozen=True, tag="rest"):
@@ -42,6 +45,13 @@ class Line(Struct, frozen=True, tag="line"):
     """One after the other."""
 
     parts: list[Node]
+
+
+class Chain(Struct, frozen=True, tag="chain"):
+    """Steps, each given the promise of the one before; ``beside`` them another one is awaited before the last."""
+
+    steps: list[Do]
+    beside: Do | None = None
 
 
 class Fork(Struct, frozen=True, tag="fork"):
@@ -120,7 +130,7 @@ class Way(Struct, frozen=True, tag="way"):
     careless: bool = False
 
 
-Node = Do | Rest | Line | Fork | Within | Hear | Say | Kin | Attempted | Scope | Guard | Fall | Way
+Node = Do | Rest | Line | Chain | Fork | Within | Hear | Say | Kin | Attempted | Scope | Guard | Fall | Way
 
 
 class Program(Struct, frozen=True):
@@ -142,9 +152,11 @@ class Taste(Struct, frozen=True):
 FEATURES = (
     "fork", "rest", "fails", "fatal", "undo", "undo fails", "undo fatal", "queue", "hangs", "within", "hear", "kin",
     "abandon", "say", "attempted", "scope", "guard", "fall", "renew", "way",
-    "deadly", "stubborn",
+    "deadly", "stubborn", "promise",
 )  # fmt: skip
 """Everything that may be switched off for a history."""
+LATER = frozenset({"promise"})
+"""Those that came when others had their seeds: whether a history has them moves nothing else."""
 
 QUICK = 0.02
 """What a second within a time limit is worth, so that without faults there is no doubt about who is first."""
@@ -178,7 +190,7 @@ class Drawing:
 
     def _node(self, depth: int, pace: float) -> Node:
         made: list[Callable[[int, float], Node]] = [lambda depth, pace: self._do(pace)]
-        simple = {"rest": self._rest, "hear": self._hear, "fall": self._fall, "way": self._way}
+        simple = {"rest": self._rest, "hear": self._hear, "fall": self._fall, "way": self._way, "promise": self._chain}
         deep = {
             "fork": self._fork, "within": self._within, "kin": self._kin, "attempted": self._attempted,
             "scope": self._scope, "guard": self._guard, "say": self._told,
@@ -229,6 +241,14 @@ class Drawing:
             return Way(name, Line(old), Do(self._label(), self._seconds(pace)), careless=True)
         return Way(name, self._do(pace), self._do(pace))
 
+    def _chain(self, depth: int, pace: float) -> Chain:
+        beside = self._do(pace) if one_in(self.chance, 2) else None
+        return self._linked([self._do(pace) for _ in range(2 + self.chance.draw(2))], beside)
+
+    def _linked(self, steps: list[Do], beside: Do | None = None) -> Chain:
+        after = ["", *(step.label for step in steps)]
+        return Chain([replace(step, after=label) for step, label in zip(steps, after, strict=False)], beside)
+
     def _fork(self, depth: int, pace: float) -> Fork:
         parts = [self._line(depth - 1, pace) for _ in range(2 + self.chance.draw(2))]
         return Fork(parts, group=self.chance.draw(2) == 1)
@@ -254,7 +274,9 @@ class Drawing:
         sequential = self.chance.draw(2) == 1
         if self._has("undo") and self._has("fork") and one_in(self.chance, 2):  # it is left while a step is under way
             seconds, stubborn = 3.0 * self.taste.scale * pace, self._has("stubborn")
-            slow = Do(self._label(), seconds, undo=True, stubborn=stubborn)
+            slow: Node = Do(self._label(), seconds, undo=True, stubborn=stubborn)
+            if self._has("promise") and one_in(self.chance, 2):  # ... and another one waits for its result
+                slow = self._linked([slow, self._do(pace)])
             parts: list[Node] = [slow, Line([self._do(pace), Fall(self._label())])]
             return Attempted(Scope(Fork(parts, group=self.chance.draw(2) == 1), sequential))
         return Scope(self._line(depth - 1, pace), sequential)
@@ -282,6 +304,8 @@ def inside(node: Node) -> list[Node]:
     match node:
         case Line(parts) | Fork(parts):
             return parts
+        case Chain(steps, beside):
+            return [*steps, *([beside] if beside else [])]
         case Within(part) | Kin(part) | Attempted(part) | Scope(part):
             return [part]
         case Guard(part, cleanup):

@@ -15,13 +15,13 @@ from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding
 from perdure.testing.simulator import Cluster, Node
 from tests.simulator import continuity, evidence, oracle, probes
-from tests.simulator.chance import one_of
+from tests.simulator.chance import Chance, one_of
 from tests.simulator.core_sweeps import small_pages
 from tests.simulator.evidence import Evidence
 from tests.simulator.ledger import Desk, Ledger
 from tests.simulator.person import VERBS, WHY, Ask, Case, Person, case
 from tests.simulator.play import NEW, QUEUE, VERSIONED, VERSIONS, registry
-from tests.simulator.program import FEATURES, Drawing, Taste
+from tests.simulator.program import FEATURES, LATER, Drawing, Taste
 from tests.simulator.reasons import require_a_reason, root_of
 from tests.simulator.settling import Settling, Standstill
 from tests.simulator.witness import Witness
@@ -51,7 +51,7 @@ class Plan(Struct):
     @classmethod
     def drawn(cls, cluster: Cluster) -> Plan:
         """A plan by chance; the boring one is one process of one step."""
-        features = frozenset(feature for feature in FEATURES if cluster.draw(2))
+        features = frozenset(feature for feature in FEATURES if _of(cluster, feature).draw(2))
         return cls(
             taste=Taste(features, breadth=one_of(cluster, (1, 2, 3)), depth=one_of(cluster, (1, 2, 3))),
             verbs=frozenset(verb for verb in (*VERBS, "deadline") if cluster.draw(2)),
@@ -72,6 +72,10 @@ class Apart:
 
     def draw(self, n: int) -> int:
         return self._cluster.choices.draw(n, self._kind)
+
+
+def _of(cluster: Cluster, feature: str) -> Chance:
+    return Apart(cluster, feature) if feature in LATER else cluster
 
 
 class Scene:
