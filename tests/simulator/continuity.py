@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import json
 
+from perdure.kernel import undo
 from perdure.kernel.child import is_task
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
@@ -148,7 +149,23 @@ def _own(evidence: Evidence) -> Iterator[Node]:
     return nodes(program_of(evidence.row).body, children=False)
 
 
-LAWS = (keys_name_the_run, signals_are_sent_once, old_wishes_are_void, what_fits_goes_on, one_way_is_gone)
+def undos_get_results(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """An undo is given the result of its step, if that is recorded (rule 23): it has waited for the step's end."""
+    id = id_text(evidence.row.id)
+    for run, events in evidence.runs.items():
+        own = [event for event in events if event.type is EventType.STEP_COMPLETED and event.message is None]
+        ended = {f"{event.name}:{event.place}" for event in own} - {":".join(slot) for slot in by_hand(events)}
+        for event in own:
+            if undo.undoes(event.place) in ended and event.name in STEPS:
+                kinds = Counter(e.kind for e in ledger.effects if fits(e.key, evidence.row, id, event))
+                if 0 < kinds["undoing"] <= kinds["unknowing"]:
+                    yield f"run {run}: {event.name}:{event.place} did not know the result that is recorded"
+
+
+LAWS = (
+    keys_name_the_run, signals_are_sent_once, old_wishes_are_void, what_fits_goes_on, one_way_is_gone,
+    undos_get_results,
+)  # fmt: skip
 
 
 def attempts_end(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Iterator[Finding]:

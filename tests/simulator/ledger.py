@@ -14,7 +14,8 @@ class Effect(Struct, frozen=True):
 
     ``kind`` is ``began``, ``failed``, ``done``, ``undoing``, ``undone``, ``late`` if it was told to stop and went on,
     ``surplus`` if its policy allows no such attempt, ``overslept`` if nobody has stopped it in time, or ``astray`` if
-    it was given what no step has answered. An undo begins ``beside`` its step if that is under way there yet.
+    it was given what no step has answered. An undo begins ``beside`` its step if that is under way there yet, and is
+    ``unknowing`` if it was given no result.
     """
 
     kind: str

@@ -75,7 +75,9 @@ async def give_back(do: Do, after: str | None, result: str | None) -> None:
     """Take back what a step has done, if it has."""
     here = attempt()
     _told(do, after)
-    if result not in (None, do.label):
+    if result is None:
+        Desk.ledger.note("unknowing", here.process, here.idempotency_key, do.label, here.number)
+    elif result != do.label:
         Desk.ledger.note("astray", here.process, here.idempotency_key, f"{do.label} with {result!r}", here.number)
     Desk.ledger.note("undoing", here.process, here.idempotency_key, do.label, here.number)
     spoiled = Desk.ledger.mended.isdisjoint((here.process,)) and (here.number <= do.undo_fails or do.undo_fatal)
