@@ -22,6 +22,7 @@ from perdure.turns import patches
 from perdure.turns.asking import EVERYWHERE, OutgoingSignal
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
+from perdure.turns.saga import unheard
 
 _TIMERS = frozenset({EventType.TIMER_FIRED, EventType.LOOK_CUT_SHORT})
 """The events that name the place of a timer which the code had opened."""
@@ -220,7 +221,8 @@ class Replay:
         still = {f"{name}:{place}" for name, place in loop.open}
         told = {} if process.progress is None else under_way(process.progress)
         reported = {step: progress for step, progress in told.items() if step in still}
-        instance.steps.replayed([ask for ask in here if not self._answered(ask)], loop.open, reported, self.begun)
+        asked = [ask for ask in here if not (unheard(loop, ask) or self._answered(ask))]
+        instance.steps.replayed(asked, loop.open, reported, self.begun)
         if process.deaths:
             instance.steps.inherit()
 

@@ -32,7 +32,7 @@ from perdure.runtime.steps.agent import Agent
 from perdure.runtime.steps.attempt_run import AttemptRun
 from perdure.runtime.steps.late_results import LateResults
 from perdure.turns.loop import Ask
-from perdure.turns.saga import UndoAsk
+from perdure.turns.saga import UndoAsk, unheard
 
 log = logger("process")
 
@@ -313,16 +313,16 @@ class Scheduler:
 
     def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """See StepListener: at once if nothing is to be written first."""
-        if release.passed(instance, self.time.now()):
-            return  # the lease guard lets go of it
+        if release.passed(instance, self.time.now()) or unheard(instance.loop, ask):
+            return  # the lease guard lets go of it, or nobody would hear of it
         instance.steps.ask([ask])
         self.settle(instance)
 
     def step_begins(self, attempt: AttemptRun) -> None:
         """See StepListener. From its commit on the step begins here or never, also while this worker drains."""
-        if attempt.over:
-            return
         instance, ask = attempt.instance, attempt.ask
+        if attempt.over or unheard(instance.loop, ask):
+            return
         instance.steps.end(ask.slot)
         if ask.slot in instance.steps.begun_before:
             self.telemetry.counters["step_failures"] += 1

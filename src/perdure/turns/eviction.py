@@ -14,7 +14,6 @@ from perdure.turns.interrupt import pressed
 from perdure.turns.renewal import renewal_in
 
 if TYPE_CHECKING:
-    from perdure.turns.ask import Ask
     from perdure.turns.bare_loop import TurnTask
     from perdure.turns.loop import TurnLoop
 
@@ -44,11 +43,8 @@ def wind_up(loop: TurnLoop) -> bool:
         if generators:
             loop.make_task(_close_all(loop, generators), ".end").asked_to_end = True
             return True
-    if loop.saga is not None:
-        if loop.saga.cause is None:  # what no code awaits neither begins nor is tried again beside the undoing
-            _drop_unawaited(loop, [ask for ask in loop.open.values() if ask.step.undo is None])
-        if not saga.settled(loop):
-            return bool(loop.ready)
+    if loop.saga is not None and not saga.settled(loop):
+        return bool(loop.ready)
     _finish(loop)
     return False
 
@@ -72,7 +68,7 @@ def _finish(loop: TurnLoop) -> None:
     else:
         loop.result = root.result()
     if loop.open:
-        _drop_unawaited(loop, list(loop.open.values()))
+        _drop_unawaited(loop)
     if loop.tasks:
         _hear_failures(loop)
     if loop.timers.open:
@@ -92,8 +88,8 @@ def _note_end(loop: TurnLoop, error: BaseException, *, asked_to_cancel: bool) ->
         loop.renewal = renewal.input
 
 
-def _drop_unawaited(loop: TurnLoop, asks: list[Ask[Any]]) -> None:
-    for ask in asks:
+def _drop_unawaited(loop: TurnLoop) -> None:
+    for ask in list(loop.open.values()):
         if ask.step.lasting:
             continue  # its on_parent_end says what becomes of it now
         ask.cancel()

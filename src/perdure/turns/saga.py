@@ -14,7 +14,7 @@ from perdure.errors import WorkflowMisuse
 from perdure.kernel import payload
 from perdure.kernel.failure import Failure
 from perdure.kernel.undo import undo_place
-from perdure.turns.ask import Ask, Undo
+from perdure.turns.ask import Ask, Undo, undoing
 from perdure.turns.current import current_turn
 from perdure.turns.interrupt import pressed
 from perdure.turns.renewal import Broken, renewal_in
@@ -349,8 +349,17 @@ def settled(loop: AskingLoop) -> bool:
         cause = _cause(loop)
         if cause is None:
             return True
+        loop.begin_no_more()
         whole.unwind(cause)
     return whole.over
+
+
+def unheard(loop: AskingLoop, ask: Ask[Any]) -> bool:
+    """Whether no code will hear of a step, which does not begin then: its process is undone, and it has no undo.
+
+    An attempt that runs goes on to its end, for which the undoing waits.
+    """
+    return undoing(loop) and ask.step.undo is None and type(ask) is not UndoAsk
 
 
 def _cause(loop: AskingLoop) -> BaseException | None:
