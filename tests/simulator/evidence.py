@@ -352,14 +352,16 @@ def done_for_somebody(everything: Mapping[bytes, Evidence], ledger: Ledger) -> I
     for effect in ledger.effects:
         if effect.process not in ids:
             yield Finding("done_for_somebody", b"", f"{effect.label} was done for {effect.process}, which is not there")
-        elif effect.kind == "astray" and not _answered_by_hand(everything[ids[effect.process]]):
+        elif effect.kind == "astray" and not _answered_by_hand(everything, ids[effect.process]):
             yield Finding("what_is_given_was_answered", ids[effect.process], effect.label)
         elif effect.kind == "overslept":
             yield Finding("nothing_oversleeps", ids[effect.process], f"nobody has stopped {effect.label}")
 
 
-def _answered_by_hand(evidence: Evidence) -> bool:
-    return any(by_hand(events) for events in evidence.runs.values())
+def _answered_by_hand(everything: Mapping[bytes, Evidence], id: bytes) -> bool:
+    """Whether a person has answered a step of that process, or of the one whose queued step it is."""
+    asker = everything.get(everything[id].row.parent or id)
+    return asker is not None and any(by_hand(events) for events in asker.runs.values())
 
 
 def exactly_done(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
