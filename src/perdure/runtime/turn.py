@@ -20,7 +20,7 @@ from perdure.runtime.instance import Instance
 from perdure.turns.asking import Outputs
 from perdure.turns.loop import Ask
 from perdure.turns.renewal import at_its_time
-from perdure.turns.saga import UndoAsk
+from perdure.turns.saga import UndoAsk, unheard
 
 _COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
 
@@ -80,6 +80,7 @@ def gather(instance: Instance) -> None:
         published.note_looks(instance)
         published.note(instance)
         compensation.note_owed(instance)
+        asks = [ask for ask in asks if not unheard(loop, ask)]
         if loop.keeps:
             kept_arguments.note(instance, asks if outputs is None else [*asks, *outputs.away])
     if asks:

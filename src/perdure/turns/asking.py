@@ -224,10 +224,6 @@ class AskingLoop(BareLoop):
         if undo.step.keep_arguments:
             self.keeps = self.notes = True
 
-    def begin_no_more(self) -> None:
-        """Begin nothing that was asked for in this turn, but what is owed an undo: the undoing begins."""
-        self._asks = [ask for ask in self._asks if ask.step.undo is not None]
-
     def take_back(self, ask: Ask[Any]) -> None:
         """Note that the code has cancelled an ask; one cancelled in the turn that made it was never asked for."""
         if self.open.pop(ask.slot, None) is None:

@@ -349,7 +349,6 @@ def settled(loop: AskingLoop) -> bool:
         cause = _cause(loop)
         if cause is None:
             return True
-        loop.begin_no_more()
         whole.unwind(cause)
     return whole.over
 
