@@ -11,6 +11,7 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import Permanent, ProcessCancelled, ProcessFailed
+from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
@@ -193,3 +194,38 @@ async def test_an_undo_waits_for_an_attempt_that_runs_until_it_fails_or_its_time
     with pytest.raises(ProcessFailed, match="compensated: quick:1"):
         await (await engine.start(beside_what, name)).result(LIMIT)
     assert done == ["quick", "over", "release a"]
+
+
+@step
+async def release_at_last(what: str) -> None:
+    done.append("release")
+    if done.count("release") == 1:
+        raise Permanent("not today")
+
+
+@step(undo=release_at_last)
+async def reserve(what: str) -> None:
+    """What is taken back at the second time only."""
+
+
+@step(retry=Retry(attempts=5, first=0.01))
+async def fails_always() -> None:
+    await asyncio.to_thread(overtaken.wait, 0.2)
+    done.append("over")
+    raise ConnectionError("not now")
+
+
+@workflow
+async def beside_failing() -> None:
+    await reserve("a")
+    await asyncio.gather(fails_always(), fails())
+
+
+async def test_a_step_without_an_undo_is_not_tried_again_while_its_process_is_undone(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[beside_failing])
+    handle = await engine.start(beside_failing)
+    await until_row(engine, handle.id, lambda row: row.status is Status.BROKEN)
+    await handle.retry()
+    with pytest.raises(ProcessFailed, match="compensated: reserve:1"):
+        await handle.result(LIMIT)
+    assert done == ["over", "release", "release"]
