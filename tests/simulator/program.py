@@ -160,6 +160,8 @@ LATER = frozenset({"promise"})
 
 QUICK = 0.02
 """What a second within a time limit is worth, so that without faults there is no doubt about who is first."""
+ENOUGH = 30.0
+"""Seconds that suffice for a part at that pace, also where a busy machine gives it real ones."""
 
 
 class Drawing:
@@ -256,7 +258,7 @@ class Drawing:
     def _within(self, depth: int, pace: float) -> Within:
         if self.chance.draw(2):
             return Within(Rest(10.0 * self.taste.scale), 0.2 * self.taste.scale, late=True)
-        return Within(self._line(depth - 1, QUICK), max(30.0 * self.taste.scale, 5.0), late=False)
+        return Within(self._line(depth - 1, QUICK), ENOUGH, late=False)
 
     def _kin(self, depth: int, pace: float) -> Kin:
         awaited = pace < 1.0 or not self._has("abandon") or not one_in(self.chance, 3)
