@@ -23,7 +23,7 @@ from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Search, Store
 from tests.simulator.ledger import Ledger
 from tests.simulator.play import NO_FILE, NOISE, QUEUE
-from tests.simulator.program import Do, Guard, Kin, Line, Program, Rest, Scope, nodes
+from tests.simulator.program import Chain, Do, Guard, Kin, Line, Program, Rest, Scope, nodes
 
 STEPS = frozenset({"act", "book", "give_back"})
 ROWS = 10_000
@@ -129,7 +129,7 @@ def fits(key: str, row: Process, id: str, event: Event) -> bool:
 def undone_in_reverse(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """What was asked for after another step had ended is undone before it; all owed is undone, then nothing is done.
 
-    A queued step that nobody awaits is a process of its own: it is told to end when the undoing is over.
+    A queued step of a chain, which nobody may await, is a process of its own: it is told to end after the undoing.
     """
     if is_task(evidence.row.kind):
         return
@@ -149,7 +149,8 @@ def undone_in_reverse(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
             undone[step] = place
         elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED) and event.name in STEPS:
             done[f"{event.name}:{event.place}"] = place
-            free = event.message is not None or any(isinstance(node, Guard) for node in own)
+            queued = event.message is not None
+            free = any(isinstance(node, Guard) or (queued and isinstance(node, Chain)) for node in own)
             if undone and not free and (event.name, event.place) not in given:
                 yield f"{event.name}:{event.place} was accepted after the undoing had begun"
     for step, place in undone.items():
@@ -347,7 +348,10 @@ def orders(messages: Sequence[Message], *, terminated: bool) -> bool:
 
 
 def done_for_somebody(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Iterator[Finding]:
-    """Whatever was done, was done for a process that is stored; and no attempt sleeps over its time limit (rule 14)."""
+    """Whatever was done, was done for a process that is stored, with what other steps have answered, or a person.
+
+    No attempt sleeps over its time limit (rule 14).
+    """
     ids = {id_text(id): id for id in everything}
     for effect in ledger.effects:
         if effect.process not in ids:

@@ -74,11 +74,11 @@ CAUGHT = (StepError, ProcessFailed, ProcessCancelled, Fallen, ExceptionGroup)
 async def give_back(do: Do, after: str | None, result: str | None) -> None:
     """Take back what a step has done, if it has."""
     here = attempt()
-    _told(do, after)
+    _check(do, "after", after, do.after or None)
     if result is None:
         Desk.ledger.note("unknowing", here.process, here.idempotency_key, do.label, here.number)
-    elif result != do.label:
-        Desk.ledger.note("astray", here.process, here.idempotency_key, f"{do.label} with {result!r}", here.number)
+    else:
+        _check(do, "with", result, do.label)
     Desk.ledger.note("undoing", here.process, here.idempotency_key, do.label, here.number)
     spoiled = Desk.ledger.mended.isdisjoint((here.process,)) and (here.number <= do.undo_fails or do.undo_fatal)
     if spoiled:
@@ -87,15 +87,16 @@ async def give_back(do: Do, after: str | None, result: str | None) -> None:
     Desk.ledger.note("undone", here.process, here.idempotency_key, do.label, here.number)
 
 
-def _told(do: Do, after: str | None) -> None:
+def _check(do: Do, how: str, given: str | None, right: str | None) -> None:
+    """Note it if what a step or its undo is given is not what the program says."""
     here = attempt()
-    if after != (do.after or None):
-        Desk.ledger.note("astray", here.process, here.idempotency_key, f"{do.label} after {after!r}", here.number)
+    if given != right:
+        Desk.ledger.note("astray", here.process, here.idempotency_key, f"{do.label} {how} {given!r}", here.number)
 
 
 async def _deed(do: Do, after: str | None) -> str | None:
     _open()
-    _told(do, after)
+    _check(do, "after", after, do.after or None)
     with Desk.ledger.running(attempt().process, do.label):
         return await _done(do)
 
@@ -156,7 +157,7 @@ async def act(do: Do, after: str | None = None) -> str | None:
 def act_in_thread(do: Do, after: str | None = None) -> str | None:
     """The same, where it does not have to wait."""
     _open()
-    _told(do, after)
+    _check(do, "after", after, do.after or None)
     with Desk.ledger.running(attempt().process, do.label):
         _begun(do)
         return _ended(do, mended=attempt().process in Desk.ledger.mended)
