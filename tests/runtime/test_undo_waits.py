@@ -10,6 +10,7 @@ import pytest
 from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
+from perdure.clock import SECOND
 from perdure.errors import Permanent, ProcessCancelled, ProcessFailed
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
@@ -229,3 +230,103 @@ async def test_a_step_without_an_undo_is_not_tried_again_while_its_process_is_un
     with pytest.raises(ProcessFailed, match="compensated: reserve:1"):
         await handle.result(LIMIT)
     assert done == ["over", "release", "release"]
+
+
+@step(retry=Retry(attempts=9, first=40.0, jitter=0))
+async def release_later(what: str) -> None:
+    raise ConnectionError("not now")
+
+
+@step(undo=release_later)
+async def hold(what: str) -> None:
+    """What is taken back much later."""
+
+
+@step(retry=Retry(attempts=5, first=0.01))
+async def fails_soon() -> None:
+    raise ConnectionError("not now")
+
+
+@workflow
+async def beside_waiting() -> None:
+    await hold("a")
+    await asyncio.gather(fails_soon(), fails())
+
+
+async def test_a_process_rests_while_only_its_undo_waits_for_the_next_attempt(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[beside_waiting])
+    handle = await engine.start(beside_waiting)
+    row = await until_row(
+        engine, handle.id, lambda row: row.owner is None and row.due_at > row.created_at + 20 * SECOND
+    )
+    assert row.awaiting == "undo release_later"
+
+
+occupied = threading.Event()
+
+
+@step
+def occupant() -> None:
+    done.append("occupied")
+    occupied.wait(LIMIT)
+
+
+@step
+def afterwards() -> None:
+    done.append("afterwards")
+
+
+@step
+async def mark(what: str) -> None:
+    done.append(what)
+
+
+@step
+async def free(what: str) -> None:
+    occupied.set()
+    await until(lambda: "afterwards" in done)
+    done.append(f"release {what}")
+
+
+@step(undo=free)
+async def take(what: str) -> None:
+    """What is taken back while other processes use the thread."""
+
+
+@step(retry=Retry.NONE)
+async def fails_late() -> None:
+    done.append("asked")
+    await until(lambda: "waiting" in done)
+    raise Permanent("sold out")
+
+
+@workflow
+async def occupying() -> None:
+    await occupant()
+
+
+@workflow
+async def without_a_thread() -> None:
+    await take("a")
+    await asyncio.gather(plain("b"), fails_late())
+
+
+@workflow
+async def behind() -> None:
+    await asyncio.gather(afterwards(), mark("waiting"))
+
+
+async def test_a_step_without_an_undo_that_waits_for_a_thread_does_not_begin_beside_the_undo(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STEP_THREADS", 1)
+    occupied.clear()
+    engine, _ = await opened(work=True, workflows=[occupying, without_a_thread, behind])
+    await engine.start(occupying)
+    await until(lambda: "occupied" in done)
+    handle = await engine.start(without_a_thread)
+    await until(lambda: "asked" in done)
+    await engine.start(behind)
+    with pytest.raises(ProcessFailed, match="compensated: take:1"):
+        await handle.result(LIMIT)
+    assert done == ["occupied", "asked", "waiting", "afterwards", "release a"]

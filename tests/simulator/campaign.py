@@ -56,6 +56,7 @@ APART = (
     "core_sweeps:crowds",
     "core_thresholds:calls",
     "core_timers:alarms",
+    "core_undoing:trips",
     "core_upgrade:rolling",
     "core_workflow_retry:errands",
 )

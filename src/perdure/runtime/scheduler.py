@@ -313,16 +313,17 @@ class Scheduler:
 
     def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """See StepListener: at once if nothing is to be written first."""
-        if release.passed(instance, self.time.now()) or unheard(instance.loop, ask):
-            return  # the lease guard lets go of it, or nobody would hear of it
-        instance.steps.ask([ask])
+        if release.passed(instance, self.time.now()):
+            return  # the lease guard lets go of it
+        if not unheard(instance.loop, ask):
+            instance.steps.ask([ask])
         self.settle(instance)
 
     def step_begins(self, attempt: AttemptRun) -> None:
         """See StepListener. From its commit on the step begins here or never, also while this worker drains."""
-        instance, ask = attempt.instance, attempt.ask
-        if attempt.over or unheard(instance.loop, ask):
+        if attempt.over:
             return
+        instance, ask = attempt.instance, attempt.ask
         instance.steps.end(ask.slot)
         if ask.slot in instance.steps.begun_before:
             self.telemetry.counters["step_failures"] += 1

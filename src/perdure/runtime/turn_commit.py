@@ -32,6 +32,7 @@ from perdure.runtime import compensation, failure_log, published
 from perdure.runtime.instance import next_at
 from perdure.runtime.store_time import StoreTime
 from perdure.turns.renewal import Broken, left_over
+from perdure.turns.saga import unheard
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
@@ -140,7 +141,7 @@ def outcome(instance: Instance, time: StoreTime, hold: int, written: bool = Fals
     if timer is not None:
         times.append(timer[0])
     away = 0 if outbox is None else len(outbox.out)
-    if len(loop.open) > len(steps.retries) + away:  # a step is open and not running: the next worker runs it
+    if len(loop.open) > len(steps.retries) + away and _left_to_run(instance):
         broken = compensation.broken(instance) or _retries_spent(instance)
         return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
     wake_at = min(times, default=None)
@@ -160,6 +161,13 @@ def _awaiting(instance: Instance) -> str:
         return instance.loop.awaiting()
     breakers = {one.breaker for one in instance.steps.retries.values() if one.breaker is not None}
     return ", ".join([*(BREAKER_MARK + name for name in sorted(breakers)[:3]), instance.loop.awaiting()])
+
+
+def _left_to_run(instance: Instance) -> bool:
+    """Whether a step is open that neither runs nor waits: the next worker runs it, unless nobody would hear of it."""
+    loop, outbox = instance.loop, instance.outbox
+    waits = {*instance.steps.retries, *(() if outbox is None else outbox.out.values())}
+    return any(slot not in waits and not unheard(loop, ask) for slot, ask in loop.open.items())
 
 
 def _retries_spent(instance: Instance) -> Outcome | None:

@@ -210,6 +210,8 @@ class TurnLoop(AskingLoop):
         """What the process waits for, for people, in at most 200 characters."""
         waits: dict[str, None] = {}
         for ask in self.open.values():
+            if saga.unheard(self, ask):
+                continue
             waits[f"{'undo' if isinstance(ask, saga.UndoAsk) else ask.step.noun} {ask.name}"] = None
         for box in self.mailboxes.values():
             if box.awaited:

@@ -27,7 +27,7 @@ from perdure.runtime.steps.put_off import PutOff
 from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.runtime.steps.transactional import TransactionalSteps
 from perdure.turns.loop import Ask
-from perdure.turns.saga import UndoAsk, unheard
+from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
@@ -226,7 +226,7 @@ class Agent:
     def _begin_again(self, attempt_run: AttemptRun) -> None:
         attempt_run.timer = None
         self.put_off.pop(attempt_run, None)
-        if not (attempt_run.over or unheard(attempt_run.instance.loop, attempt_run.ask)):
+        if not attempt_run.over:
             if attempt_run.ask.step.at_most_once:
                 self._run(attempt_run)  # its beginning is written
             else:

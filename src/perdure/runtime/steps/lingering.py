@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from perdure import limits
 from perdure.turns.ask import undoing
-from perdure.turns.saga import UndoAsk
+from perdure.turns.saga import UndoAsk, unheard
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
@@ -43,16 +43,25 @@ class Lingering:
         ending[attempt_run] = self._loop.call_at(until, self.ended, attempt_run)
 
     def await_running(self, instance: Instance) -> None:
-        """An undo would begin. If its process is undone as a whole, it waits for the attempts that run there."""
-        if not undoing(instance.loop):
+        """An undo would begin. If its process is undone as a whole, it waits for the attempts that run there.
+
+        What has not begun yet, perhaps for want of a thread, does not begin any more, if nobody would hear of it.
+        """
+        loop, steps = instance.loop, instance.steps
+        if not undoing(loop):
             return
-        for ask in instance.loop.open.values():
-            attempt_run = cast("AttemptRun | None", instance.steps.in_flight.get(ask.slot))
-            if attempt_run is None or type(ask) is UndoAsk or attempt_run in self._running or not attempt_run.started:
-                continue
-            self._running.add(attempt_run)
-            self._await(attempt_run, attempt_run.deadline)
-            ask.add_done_callback(partial(self._answered, attempt_run), context=Context())
+        idle = []
+        for ask in loop.open.values():
+            attempt_run = cast("AttemptRun | None", steps.in_flight.get(ask.slot))
+            if attempt_run is None or not attempt_run.started:
+                if unheard(loop, ask) and (attempt_run is not None or ask.slot in steps.retries):
+                    idle.append(ask)
+            elif not (type(ask) is UndoAsk or attempt_run in self._running):
+                self._running.add(attempt_run)
+                self._await(attempt_run, attempt_run.deadline)
+                ask.add_done_callback(partial(self._answered, attempt_run), context=Context())
+        if idle:
+            steps.take_back(idle, loop.open)
 
     def _answered(self, attempt_run: AttemptRun, ask: asyncio.Future[Any]) -> None:
         self._loop.call_soon(self.ended_by_itself, attempt_run)  # it is a turn that hears of the answer
