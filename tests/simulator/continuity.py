@@ -41,8 +41,15 @@ def keys_name_the_run(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
                 continue
             first = _first_asked(evidence, run, slot)
             keys = {e.key for e in ledger.effects if e.kind == "done" and fits(e.key, evidence.row, id, event)}
-            if first is not None and keys and f"{id}/{first}/{event.name}:{event.place}" not in keys:
+            meant = f"{id}/{first}/{event.name}:{event.place}"
+            if first is not None and keys and meant not in keys and not _of_another(ledger, meant, keys):
                 yield f"run {run}: {event.name}:{event.place} was done under {sorted(keys)}, none is of run {first}"
+
+
+def _of_another(ledger: Ledger, before: str, keys: set[str]) -> bool:
+    """Whether what was tried under the key ``before`` was another step: code of another version had asked for it."""
+    tried = {e.label for e in ledger.effects if e.key == before}
+    return bool(tried) and tried.isdisjoint(e.label for e in ledger.effects if e.key in keys)
 
 
 def _first_asked(evidence: Evidence, run: int, slot: tuple[str, str]) -> int | None:
