@@ -51,6 +51,7 @@ async def test_an_outage_that_ends_does_not_have_a_kind_claimed_that_the_worker_
     assert worker is not None
     await short_of_threads(engine)
     waits = await engine.start(threaded, 1)
+    await until(lambda: "threaded" in worker.shortages.unserved)  # it may be stored without an owner first
     await until_row(engine, waits.id, lambda row: row.owner is None)
     await engine.outages.begin("threaded", who="Ann")
     await worker.supervisor.log.look()
