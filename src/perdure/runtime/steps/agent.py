@@ -129,7 +129,7 @@ class Agent:
         if undo.unfit is not None:
             self.loop.call_soon(self.failed, attempt_run, undo.unfit)
             return True
-        self._lingering.await_running(attempt_run.instance)
+        self._lingering.before_undo(attempt_run.instance)
         return self._lingering.hold(attempt_run.instance.process.id, partial(self._go_on, attempt_run))
 
     def _go_on(self, attempt_run: AttemptRun) -> None:

@@ -42,10 +42,10 @@ class Lingering:
             before.cancel()
         ending[attempt_run] = self._loop.call_at(until, self.ended, attempt_run)
 
-    def await_running(self, instance: Instance) -> None:
+    def before_undo(self, instance: Instance) -> None:
         """An undo would begin. If its process is undone as a whole, it waits for the attempts that run there.
 
-        What has not begun yet, perhaps for want of a thread, does not begin any more, if nobody would hear of it.
+        A step without an undo that has not begun, since it waits for a thread or its next attempt, is taken back.
         """
         loop, steps = instance.loop, instance.steps
         if not undoing(loop):
