@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from perdure.clock import SECOND
 from perdure.errors import Permanent, ProcessCancelled, ProcessFailed
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
+from perdure.runtime import turn_commit
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[str] = []
@@ -260,6 +262,20 @@ async def test_a_process_rests_while_only_its_undo_waits_for_the_next_attempt(op
         engine, handle.id, lambda row: row.owner is None and row.due_at > row.created_at + 20 * SECOND
     )
     assert row.awaiting == "undo release_later"
+
+
+async def test_a_process_that_a_defect_would_have_claimed_in_a_circle_rests_between_two_claims(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def heard(loop: object, ask: object) -> bool:  # the defect: each step that is open seems to be the next worker's
+        return False
+
+    monkeypatch.setattr(turn_commit, "unheard", heard)
+    engine, _ = await opened(work=True, workflows=[beside_waiting])
+    with caplog.at_level(logging.ERROR, "perdure.process"):
+        handle = await engine.start(beside_waiting)
+        await until_row(engine, handle.id, lambda row: row.owner is None and row.due_at > row.created_at + 4 * SECOND)
+    assert f"process {handle.id} leaves a step to another worker for no reason" in caplog.text
 
 
 occupied = threading.Event()

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
     from perdure.runtime.parts import WorkerParts
 
+log = logger("process")
+
 
 def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward: bool = False) -> Commit:
     """The commit with this outcome; ``inward`` leaves out the starts and messages that go to other processes."""
@@ -143,7 +145,10 @@ def outcome(instance: Instance, time: StoreTime, hold: int, written: bool = Fals
     away = 0 if outbox is None else len(outbox.out)
     if len(loop.open) > len(steps.retries) + away and _left_to_run(instance):
         broken = compensation.broken(instance) or _retries_spent(instance)
-        return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
+        if broken is not None:
+            return broken
+        due_at = time.now() + (_without_reason(instance) if written else 0)
+        return Outcome(Status.RUNNING, False, due_at, loop.awaiting(), loop.state)
     wake_at = min(times, default=None)
     if wake_at is not None:
         wake_at = min(wake_at, time.now() + FARTHEST)
@@ -168,6 +173,17 @@ def _left_to_run(instance: Instance) -> bool:
     loop, outbox = instance.loop, instance.outbox
     waits = {*instance.steps.retries, *(() if outbox is None else outbox.out.values())}
     return any(slot not in waits and not unheard(loop, ask) for slot, ask in loop.open.items())
+
+
+def _without_reason(instance: Instance) -> int:
+    """How long a process rests that leaves a step to the next worker, though nothing has happened that says why.
+
+    That is a defect of ours. The next worker would come here again without an event: due at once, the process would be
+    claimed in a circle without end, and keep workers and the database busy.
+    """
+    text = "process %s leaves a step to another worker for no reason, and rests for %g s; please report it"
+    log.error(text, id_text(instance.process.id), limits.PUT_OFF_SECONDS)
+    return microseconds(limits.PUT_OFF_SECONDS)
 
 
 def _retries_spent(instance: Instance) -> Outcome | None:
@@ -238,9 +254,6 @@ def rests(instance: Instance) -> bool:
     outbox = instance.outbox
     waits = instance.inbox.patience > 0 or (outbox is not None and len(outbox.out) > 0)
     return waits and not (instance.steps.in_flight or instance.inputs)
-
-
-log = logger("process")
 
 
 def limited(instance: Instance, outcome: Outcome) -> Outcome:

@@ -169,8 +169,8 @@ class _Ear(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text, life = record.getMessage(), self._loop.current()
         self._cluster.log.note(life.name, f"logs {record.levelname.lower()}: {text}")
-        if record.exc_info is not None and "please report" in text:
-            self._loop.fail(_unexpected(text, record.exc_info[1]))
+        if "please report" in text:
+            self._loop.fail(_unexpected(text, record.exc_info and record.exc_info[1]))
         elif any(words in text for words in UNWRITTEN) and not (self._closes(life) or self._damaged(text)):
             self._loop.fail(_unexpected(text, None))
 
