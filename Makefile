@@ -52,7 +52,7 @@ sim: $(VENV)/develops
 sim-long: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.campaign COUNT=$(or $(COUNT),50000) CORES=2 FROM=$(or $(FROM),1000000)
 
-# Every call to the store of six scenarios, cut: make crash, make crash ONLY=purchase AT=worker-1:17:after (one, told)
+# Every call to the store of seven scenarios, cut: make crash, make crash ONLY=purchase AT=worker-1:17:after (one, told)
 crash: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.enumeration CORES=2 PAIRS=$(PAIRS) ONLY=$(ONLY) AT=$(AT)
 
