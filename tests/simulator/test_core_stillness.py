@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
-from perdure import Workflow, limits, patched, receive, step, workflow
+import pytest
+
+from perdure import Handle, Workflow, limits, patched, receive, step, workflow
 from perdure.authoring.registry import Registry
 from perdure.clock import SECOND
 from perdure.kernel.claim import Claim
 from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Cluster, Swarm, simulate
+from perdure.testing.simulator.node import Node
 
 
 @step
@@ -39,7 +43,7 @@ def test_a_process_that_a_command_took_and_left_goes_on_without_a_broken_law() -
         simulate(taken_by_a_command, seed, workflows=[nap], swarm=Swarm()).check()
 
 
-async def started_late(cluster: Cluster) -> None:
+async def late_worker(cluster: Cluster) -> tuple[Handle[str], Node]:
     """A process is due before its only worker has started, which asks the store ten times; the second one fails."""
     [worker] = cluster.workers
     worker.kill()
@@ -50,15 +54,31 @@ async def started_late(cluster: Cluster) -> None:
     assert late.life is not None
     cluster.server.cut(late.life, 0.1, hangs=False)
     await asyncio.sleep(0.1)
+    return handle, late
+
+
+async def started_late(cluster: Cluster) -> None:
+    handle, _ = await late_worker(cluster)
     for _ in range(14):
         await cluster.client.start(nap, 1.0)  # the law looks when something is written
     assert await handle.result() == "awake"
     cluster.probe("started slowly", int(cluster.loop.now > 11))
 
 
-def test_a_worker_whose_start_takes_long_stands_still_only_after_it() -> None:
+async def started_late_unseen(cluster: Cluster) -> None:
+    handle, late = await late_worker(cluster)
+    await late.opened()
+    await cluster.client.start(nap, 1.0)  # the law looks for the first time
+    cluster.probe("started slowly", int(cluster.loop.now > 11))
+    assert await handle.result() == "awake"
+
+
+@pytest.mark.parametrize("scenario", [started_late, started_late_unseen])
+def test_a_worker_whose_start_takes_long_stands_still_only_after_it(
+    scenario: Callable[[Cluster], Awaitable[None]],
+) -> None:
     slow = Swarm(nodes=1, latencies=(0.8,), options=WorkerOptions(lease_seconds=20.0))
-    assert simulate(started_late, workflows=[nap], swarm=slow).check().probes["started slowly"]
+    assert simulate(scenario, workflows=[nap], swarm=slow).check().probes["started slowly"]
 
 
 def older() -> Workflow[[], str]:

@@ -97,6 +97,7 @@ class Node:
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue
             self.engine = engine
+            life.struck(self.cluster.loop.now)  # until now it has taken nothing
             if not self._opened.done():
                 self._opened.set_result(engine)
             return engine
