@@ -50,6 +50,7 @@ class StreamBatches:
                 if not self._wait:
                     raise
                 log.warning("event stream %s waits for the database: %s", self.reader.name, error)
+                self._hint.clear()  # what it tells of is found after the pause
                 await self._pause()
                 continue
             if page is not None and page.events:
