@@ -31,13 +31,13 @@ APART = (
         "runtime/test_portions.py",
         "runtime/test_ended_incarnation.py",
     ),
-    ("kill", "store/sealed/test_conformance.py", "input"),
+    ("kill", "store/sealed/test_conformance.py", "input", "failover", "restored"),
     ("runtime",),
     ("cli", "examples", "pooled", "portal"),
-    ("cut", "docs", "failover", "restored", "transactions"),
+    ("cut", "docs"),
     ("simulator",),
     ("store",),
-    ("breakers", "flows", "load", "machines", "notices", "schedules", "upgrade"),
+    ("breakers", "flows", "load", "machines", "notices", "schedules", "transactions", "upgrade"),
 )
 """What mostly waits stands beside what mostly computes, so that all end at about the same time.
 
