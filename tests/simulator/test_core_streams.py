@@ -26,7 +26,7 @@ def test_a_history_with_a_stream_is_repeated_to_the_byte() -> None:
 
 
 class CutOff:
-    """A sink whose worker is cut off from the store once more has been committed than the batch that it takes."""
+    """A sink that needs a second for a batch, while more is committed. Then its worker is cut off from the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
