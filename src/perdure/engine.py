@@ -166,7 +166,7 @@ class Engine(Client):
     async def _begin_work(self) -> None:
         self._stopping = asyncio.Event()
         self.committer.open()
-        self.results.open()
+        self.parts.results.open()
         if self._work:
             self._policies.check()
             self._time.forget()
@@ -209,7 +209,7 @@ class Engine(Client):
             self._monitor.traces, self._outages, self._remover(self._rules),
             settings.sweep_paces(self.options.sweeps), settings.missing(self.options.missing),
         )  # fmt: skip
-        return Worker(parts, self.results)
+        return Worker(parts, self.parts.results)
 
     def _remover(self, rules: tuple[RetentionRule, ...]) -> Remover | None:
         """What removes by these rules; None if there are none."""
@@ -260,7 +260,7 @@ class Engine(Client):
         finally:
             try:
                 await self.committer.close()
-                await self.results.close()
+                await self.parts.results.close()
                 if worker is not None:
                     await worker.retire()
                 await self.store.close()
@@ -339,9 +339,9 @@ class Engine(Client):
                 worker.hint()
             worker.look_at(() if notification.some_due else notification.told)
         if notification.some_done:
-            self.results.hint()
+            self.parts.results.hint()
         if notification.ended:
-            self.results.named(notification.ended)
+            self.parts.results.named(notification.ended)
         if worker is not None and notification.kinds:
             worker.claimer.named(notification.kinds, notification.due)
 

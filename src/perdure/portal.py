@@ -239,6 +239,23 @@ class BlockingEngine:
         return [BlockingHandle(self, handle) for handle in handles]
 
     @overload
+    def results(self, handles: Iterable[BlockingHandle[R]], timeout: Duration | None = None) -> list[R]: ...
+    @overload
+    def results(
+        self, handles: Iterable[BlockingHandle[R]], timeout: Duration | None = None, *, return_exceptions: bool
+    ) -> list[R | Exception]: ...
+    def results(
+        self,
+        handles: Iterable[BlockingHandle[Any]],
+        timeout: Duration | None = None,
+        *,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """Wait until all these processes have ended: see :meth:`Client.results`."""
+        every: list[Any] = [one._handle if isinstance(one, BlockingHandle) else one for one in handles]
+        return self.run(lambda engine: engine.results(every, timeout, return_exceptions=return_exceptions))
+
+    @overload
     def handle(self, workflow: Workflow[..., R], key: str) -> BlockingHandle[R]: ...
     @overload
     def handle(self, workflow: str, key: str) -> BlockingHandle[Any]: ...

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from inspect import iscoroutine
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.source import SOURCE
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
 PID = re.compile(r"\b47\d\d\b")
 PATIENCE_SECONDS = 20.0
+COMMAND_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,18 @@ class Walkthrough:
         try:
             made = eval(code, self.names)
             if iscoroutine(made):
-                asyncio.run(made)
+                asyncio.run(self._in_time(block, made))
         finally:
             os.chdir(before)
+
+    async def _in_time(self, block: Block, made: Coroutine[Any, Any, object]) -> None:
+        """Run what a reader would wait for; a page that waits for ever is wrong, and says where."""
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS) as patience:
+                await made
+        except TimeoutError:
+            assert not patience.expired(), f"{self._where(block)}: it has not ended within {COMMAND_SECONDS:g} s"
+            raise
 
     def _console(self, block: Block) -> None:
         for command, expected in _commands(block.text):
@@ -138,7 +149,12 @@ class Walkthrough:
         command, fails, _ = command.partition("  # fails")
         command = PID.sub(lambda found: self.pids.get(found[0], found[0]), command)
         done = subprocess.run(
-            ["sh", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120
+            ["sh", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
         )
         said = done.stdout + done.stderr
         assert bool(done.returncode) == bool(fails), f"{self._where(block)}: {command}: exit {done.returncode}\n{said}"

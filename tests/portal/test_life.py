@@ -40,7 +40,7 @@ async def until(engine: Engine, true: Callable[[Engine], Any]) -> None:
 
 def waited_for(engine: Engine) -> int:
     """How many processes somebody waits for."""
-    return len(engine.results._waiters)
+    return len(engine.parts.results._waiters)
 
 
 def interrupt_once(engine: BlockingEngine, true: Callable[[Engine], Any]) -> threading.Thread:

@@ -70,7 +70,9 @@ def test_a_script_starts_tells_and_waits_without_an_event_loop(engine: BlockingE
 
 def test_many_are_started_at_once_and_found_by_their_keys(engine: BlockingEngine) -> None:
     handles = engine.start_many(shop.order_paid, [("A",), ("B",)], keys=["A", "B"])
-    assert [handle.result(LIMIT) for handle in handles] == ["receipt A", "receipt B"]
+    assert engine.results(handles, LIMIT) == [handle.result(LIMIT) for handle in handles] == ["receipt A", "receipt B"]
+    with pytest.raises(InvalidInput, match="no handle of this engine"):
+        engine.results([handles[0].id])  # type: ignore[list-item]
     assert engine.handle(shop.order_paid, "B").id == handles[1].id
 
 

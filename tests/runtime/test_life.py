@@ -111,7 +111,7 @@ async def test_rule_24_a_key_with_another_input_is_refused(engine: Engine) -> No
 
 async def test_many_starts_in_one_call_are_answered_one_by_one(engine: Engine) -> None:
     handles = await engine.start_many(order, [(f"B-{n}", n) for n in range(50)], keys=[f"B-{n}" for n in range(50)])
-    results = await asyncio.gather(*(handle.result(LIMIT) for handle in handles))
+    results = await engine.results(handles, LIMIT)
     assert results == [f"receipt B-{n}, parcel B-{n}" for n in range(50)]
     assert len({handle.id for handle in handles}) == 50
 

@@ -83,12 +83,12 @@ async def test_what_is_being_claimed_or_is_nobodys_here_is_not_claimed(opened: O
 async def test_a_client_looks_only_for_what_it_waits_for(opened: Open) -> None:
     client, store = await opened()
     row = Process(client.machine.new_id(), parcel.name, None, b"[]")
-    waiting = asyncio.ensure_future(client.results.wait(row.id, here=False))
-    await until(lambda: client.results._look_at > 0)
+    waiting = asyncio.ensure_future(client.parts.results.wait(row.id, here=False))
+    await until(lambda: client.parts.results._look_at > 0)
     store.calls.clear()
-    client.results.named(tails([client.machine.new_id() for _ in range(50)]))
-    assert client.results._named == {}
-    client.results.named(tails([client.machine.new_id(), row.id]))
+    client.parts.results.named(tails([client.machine.new_id() for _ in range(50)]))
+    assert client.parts.results._named == {}
+    client.parts.results.named(tails([client.machine.new_id(), row.id]))
     await until(lambda: store.calls)
     name, search = store.calls[0]
     assert (name, search.ids) == ("search", (row.id,))

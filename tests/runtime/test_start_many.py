@@ -55,7 +55,7 @@ async def test_the_next_of_many_waits_for_a_place_while_places_become_free(
     monkeypatch.setattr(limits, "START_WAIT_PROCESSES", 1)
     engine, _ = await opened(work=True, workflows=[doubling], options=WorkerOptions(in_flight=40))
     handles = await engine.start_many(doubling, [(number,) for number in range(200)])
-    assert await asyncio.gather(*(handle.result(LIMIT) for handle in handles)) == [2 * one for one in range(200)]
+    assert await engine.results(handles, LIMIT) == [2 * one for one in range(200)]
     assert engine.metrics()["claims"] == 0, "each had an owner from its beginning"
 
 
@@ -65,7 +65,7 @@ async def test_many_are_stored_at_once_where_places_do_not_become_free(opened: O
     stored = await engine.list(Search(kind=handles[0].kind, statuses=(Status.RUNNING,), limit=500))
     assert len(stored) == 200, "those that found no place are stored, and wait for whoever claims them"
     gate.set()
-    assert await asyncio.gather(*(handle.result(LIMIT) for handle in handles)) == list(range(200))
+    assert await engine.results(handles, LIMIT) == list(range(200))
     assert engine.metrics()["claims"] >= 160
 
 

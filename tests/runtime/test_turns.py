@@ -318,7 +318,7 @@ async def test_the_collector_takes_away_nothing_that_is_still_awaited(opened: Op
     engine, _ = await opened(work=True, workflows=[collected])
     handles = [await engine.start(collected, size) for size in range(8)]
     gc.collect()
-    results = await asyncio.gather(*(handle.result(LIMIT) for handle in handles))
+    results = await engine.results(handles, LIMIT)
     assert results == [sum(range(size)) + 1 for size in range(8)]
     for handle in handles:
         await sound(engine, handle.id)

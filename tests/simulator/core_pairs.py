@@ -36,7 +36,7 @@ async def ten_pairs(cluster: Cluster) -> None:
 
 async def _pairs(cluster: Cluster, count: int) -> None:
     handles = [await cluster.client.start(pair.options(key=f"{number}"), number) for number in range(count)]
-    assert [await handle.result() for handle in handles] == list(range(1, count + 1))
+    assert await cluster.client.results(handles) == list(range(1, count + 1))
 
 
 async def naive(cluster: Cluster) -> None:

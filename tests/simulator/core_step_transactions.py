@@ -38,8 +38,8 @@ async def transactions(cluster: Cluster) -> None:
     connection.raw.execute(ROWS)
     cases = [(10 * number, cluster.draw(3)) for number in range(cluster.pick((1, 3, 6)))]
     handles = [await cluster.client.start(postings, *case) for case in cases]
-    for (first, _), handle in zip(cases, handles, strict=True):
-        cluster.require("the_value_is_exact", await handle.result() == 3 * first + 3, f"{first} came to another value")
+    for (first, _), value in zip(cases, await cluster.client.results(handles), strict=True):
+        cluster.require("the_value_is_exact", value == 3 * first + 3, f"{first} came to another value")
     await asyncio.sleep(30)  # who was paused comes back with late results
     cluster.heal()
     await cluster.settled()

@@ -19,6 +19,7 @@ from perdure.client.explaining.verbs import Explaining
 from perdure.client.groups import Groups
 from perdure.client.handle import Handle
 from perdure.client.local_worker import LocalWorker, NoWorker
+from perdure.client.many_results import ManyResults
 from perdure.client.outgoing import Outgoing
 from perdure.client.parts import ClientParts, Doors, StartTracer
 from perdure.client.results import Results
@@ -48,7 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Client(Explaining, Groups):
+class Client(Explaining, Groups, ManyResults):
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
     The verbs for a single process are methods of its handle; those for schedules, operations, checks, exports and
@@ -71,12 +72,12 @@ class Client(Explaining, Groups):
         self.registry = registry
         self.machine = machine
         answers = Answers(store)
-        self.results = Results(store, machine, doors.outage, answers)
         self.local: LocalWorker = local or NoWorker()
         self.tracer: StartTracer | None = None
         outgoing = Outgoing(doors, self.local)
+        results = Results(store, machine, doors.outage, answers)
         self.parts = ClientParts(
-            store, doors, machine, self.results, Followers(store), answers, self.local, registry, outgoing
+            store, doors, machine, results, Followers(store), answers, self.local, registry, outgoing
         )
 
     # -- starting ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from perdure.client import validation
 from perdure.client.calls import Calls
 from perdure.client.commands import Commands
 from perdure.client.parts import ClientParts
-from perdure.client.results import SETTLED, outcome
+from perdure.client.results import SETTLED, outcome, too_late
 from perdure.client.values import Published
 from perdure.clock import Duration
 from perdure.kernel.commit import CREATED
@@ -37,7 +37,7 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
     Every method that reads or changes the process raises ProcessNotFound if it does not exist, or not any more.
     """
 
-    __slots__ = ("_type", "created", "key", "known", "sent")
+    __slots__ = ("created", "key", "known", "result_type", "sent")
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         self._parts = parts  # and not by super().__init__(): a start makes one of these
         self.id_bytes = id_bytes
         self.kind = kind
-        self._type = result_type
+        self.result_type = result_type
         self.key = key
         self.created = created
         self.sent: SendVerdict | None = None
@@ -84,11 +84,8 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
                 async with asyncio.timeout(limit):
                     ended = await parts.ended(id)
             except TimeoutError:
-                text = (
-                    f"process {self.id} has not ended within {limit:g} s, and goes on; see `perdure explain {self.id}`"
-                )
-                raise TimeoutError(text) from None
-        result: ResultT = outcome(ended, self._type)
+                raise too_late(self.id, limit) from None
+        result: ResultT = outcome(ended, self.result_type)
         return result
 
     async def status(self) -> ProcessView:
@@ -141,7 +138,7 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
 
         kind, answer = await forked(self._parts, self.id_bytes, at, key, version, sender)
         created = answer.verdict is CREATED
-        return Handle(self._parts, answer.id, kind, key, created=created, result_type=self._type)
+        return Handle(self._parts, answer.id, kind, key, created=created, result_type=self.result_type)
 
     async def history(
         self, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False

@@ -70,7 +70,7 @@ class ClientParts:
         validation.outside_a_turn()
         found = await self.store.search(Search(ids=(id,), limit=1))
         if not found:
-            raise ProcessNotFound(f"no process has the id {id_text(id)}; `perdure ps` lists what there is")
+            raise unknown(id)
         return found[0]
 
     async def ended(self, id: bytes) -> Process:
@@ -80,6 +80,11 @@ class ClientParts:
         the two would wake no waiter.
         """
         return await self.results.wait(id, here=self.local.holds(id))
+
+
+def unknown(id: bytes) -> ProcessNotFound:
+    """The error of a process that is not there."""
+    return ProcessNotFound(f"no process has the id {id_text(id)}; `perdure ps` lists what there is")
 
 
 class Reference:

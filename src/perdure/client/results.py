@@ -245,6 +245,11 @@ def outcome(ended: Process, type: Any) -> Any:
     raise error(text, type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed)
 
 
+def too_late(id: str, limit: float) -> TimeoutError:
+    """The error of a caller who would not wait longer than ``limit`` seconds."""
+    return TimeoutError(f"process {id} has not ended within {limit:g} s, and goes on; see `perdure explain {id}`")
+
+
 MISSED_ROWS = 100
 """The most processes that one check for existence reads, since it reads whole rows."""
 

@@ -72,7 +72,7 @@ class SkippingEngine(Engine):
         await super()._begin_work()
         assert self.worker is not None
         self.worker.scheduler.hold = microseconds(HOLD_SECONDS)
-        self._skipper = Skipper(self.machine, self.worker, self.results.awaited, self.parts.answers)
+        self._skipper = Skipper(self.machine, self.worker, self.parts.results.awaited, self.parts.answers)
         self._skipper.loop.start()
 
     async def _close(self, seconds: float | None) -> None:
