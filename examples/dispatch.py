@@ -94,7 +94,7 @@ async def main(url: str, path: str) -> None:
             calls = world.count("SELECT count(*) FROM called")
             print(f"{ORDERS} orders, of up to 9 attempts each, have called it less than 100 times: {calls < 100}")
             world.do("DELETE FROM down")
-            ends = await asyncio.gather(*(order.result(timeout=120) for order in orders), return_exceptions=True)
+            ends = await engine.results(orders, timeout=120, return_exceptions=True)
             refused = [end for end in ends if isinstance(end, ProcessFailed)]
             print(f"{sum(isinstance(end, str) for end in ends)} orders were sent, {len(refused)} were refused:")
             print(f"  {refused[0].detail}")
