@@ -159,9 +159,10 @@ def _own(evidence: Evidence) -> Iterator[Node]:
 def undos_get_results(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """An undo is given the result of its step, if that is recorded (rule 23): it has waited for the step's end."""
     id = id_text(evidence.row.id)
+    given = {":".join(slot) for events in evidence.runs.values() for slot in by_hand(events)}  # a later run keeps it
     for run, events in evidence.runs.items():
         own = [event for event in events if event.type is EventType.STEP_COMPLETED and event.message is None]
-        ended = {f"{event.name}:{event.place}" for event in own} - {":".join(slot) for slot in by_hand(events)}
+        ended = {f"{event.name}:{event.place}" for event in own} - given
         for event in own:
             if undo.undoes(event.place) in ended and event.name in STEPS:
                 kinds = Counter(e.kind for e in ledger.effects if fits(e.key, evidence.row, id, event))
