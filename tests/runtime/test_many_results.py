@@ -105,8 +105,9 @@ async def test_when_time_is_up_the_first_that_has_not_ended_is_named(
     handles = await engine.start_many(halving, [(2,), (-2,), (4,), (-4,)])
     for handle in (handles[0], handles[2]):
         await until_row(engine, handle.id, lambda row: row.status is Status.COMPLETED)
-    with pytest.raises(TimeoutError, match=f"{handles[1].id} has not ended within 0.05 s, and goes on"):
+    with pytest.raises(TimeoutError, match=f"{handles[1].id} has not ended within 0.05 s, and goes on") as raised:
         await engine.results(handles, 0.05)
+    assert raised.value.__context__ is None, "the timer inside is nobody's business"
     assert not engine.parts.results.awaited
     monkeypatch.undo()
     first, second, third, fourth = await engine.results(handles, 0.05, return_exceptions=True)

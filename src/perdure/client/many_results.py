@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 from perdure import limits
@@ -99,16 +100,15 @@ class _Ends:
 
     async def results(self) -> list[Any]:
         """The results in order, or errors in their places; what is not there in time counts as late."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._limit):
                 while self._awaited:
                     end = self._awaited[0][1]
                     if not end.done():
                         await asyncio.wait((end,))  # which leaves the future alone when time is up
                     self._take()
-        except TimeoutError:
-            while self._awaited:
-                self._take()
+        while self._awaited:
+            self._take()
         return self._results
 
     def _take(self) -> None:
