@@ -17,7 +17,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.kernel.run import CONTINUED, opening_of
 from perdure.kernel.soundness import Finding
-from tests.simulator.evidence import STEPS, Evidence, by_hand, fits, program_of
+from tests.simulator.evidence import STEPS, Evidence, by_hand, ever_by_hand, fits, program_of
 from tests.simulator.ledger import Ledger
 from tests.simulator.program import Attempted, Do, Fork, Guard, Line, Node, Scope, Way, Within, nodes
 
@@ -159,7 +159,7 @@ def _own(evidence: Evidence) -> Iterator[Node]:
 def undos_get_results(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """An undo is given the result of its step, if that is recorded (rule 23): it has waited for the step's end."""
     id = id_text(evidence.row.id)
-    given = {":".join(slot) for events in evidence.runs.values() for slot in by_hand(events)}  # a later run keeps it
+    given = {":".join(slot) for slot in ever_by_hand(evidence)}
     for run, events in evidence.runs.items():
         own = [event for event in events if event.type is EventType.STEP_COMPLETED and event.message is None]
         ended = {f"{event.name}:{event.place}" for event in own} - given

@@ -105,7 +105,7 @@ def faults_by_shortage(everything: Mapping[bytes, Evidence]) -> Iterator[Finding
 def results_have_effects(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """A recorded result of a step was really given by an attempt under its key, and is what that attempt gave."""
     id = id_text(evidence.row.id)
-    given = {slot for events in evidence.runs.values() for slot in by_hand(events)}  # a later run may have kept it
+    given = ever_by_hand(evidence)
     for run, events in evidence.runs.items():
         for event in events:
             if event.type is not EventType.STEP_COMPLETED or event.name not in STEPS or event.message is not None:
@@ -195,6 +195,11 @@ def retries_wait(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 def by_hand(events: Sequence[Event]) -> set[tuple[str, str]]:
     """The steps of a run that a person has answered."""
     return {(e.name, e.place) for e in events if e.type in (EventType.SET_BY_HAND, EventType.SKIPPED)}
+
+
+def ever_by_hand(evidence: Evidence) -> set[tuple[str, str]]:
+    """The same of all runs: a later one may have kept what was answered."""
+    return {slot for events in evidence.runs.values() for slot in by_hand(events)}
 
 
 def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:

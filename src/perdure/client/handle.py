@@ -71,9 +71,8 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         """
         validation.outside_a_turn()
         limit = validation.timeout(timeout)
-        polls = limit is not None and limit < limits.POLL_SECONDS  # the caller wants an answer now, if there is one
         parts, id, ended = self._parts, self.id_bytes, None
-        if (polls or not self.known) and not parts.local.holds(id):
+        if (limit is not None or not self.known) and self._reads_first(limit):  # most callers are spared the call
             ended = await parts.row(id)
         if ended is not None and ended.status in SETTLED:
             pass
@@ -87,6 +86,11 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
                 raise too_late(self.id, limit) from None
         result: ResultT = outcome(ended, self.result_type)
         return result
+
+    def _reads_first(self, limit: float | None) -> bool:
+        """Whether the row is read before anybody waits: an answer is wanted now, or the process may not be there."""
+        polls = limit is not None and limit < limits.POLL_SECONDS
+        return (polls or not self.known) and not self._parts.local.holds(self.id_bytes)
 
     async def status(self) -> ProcessView:
         """Read the process as it is now: its status, what it waits for, and who moves it next."""

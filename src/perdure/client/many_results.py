@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 
-from perdure import limits
 from perdure.client import validation
 from perdure.client.handle import Handle
 from perdure.client.parts import ClientParts, unknown
@@ -69,8 +68,7 @@ async def _read(
     parts: ClientParts, handles: Sequence[Handle[Any]], limit: float | None
 ) -> dict[bytes, Process | PerdureError]:
     """What is known before anybody waits, as :meth:`Handle.result` reads it: ends, and who is not there."""
-    polls = limit is not None and limit < limits.POLL_SECONDS  # the caller wants the answers now, if there are any
-    ids = {one.id_bytes for one in handles if (polls or not one.known) and not parts.local.holds(one.id_bytes)}
+    ids = {handle.id_bytes for handle in handles if handle._reads_first(limit)}
     read: dict[bytes, Process | PerdureError] = {id: unknown(id) for id in ids}
     for row in await rows_of(parts.store, list(ids)):
         if row.status in SETTLED:
